@@ -31,7 +31,7 @@ from unspool.evaluate import perplexity
 from unspool.models.key_elimination import costs, with_keys, without_keys
 from unspool.nn.attention import label_arcs
 from unspool.objectives.attention_losses import distance, entropy
-from unspool.objectives.dependency_heads import as_batch
+from unspool.objectives.dependency_heads import pad_rows
 
 LABELS = ("nsubj", "obj")
 LAYER = 2
@@ -65,7 +65,7 @@ def recipe(lines, updates, auxiliary=(), seed=1):
 def attentions(model, texts):
     """Mean entropy over all layers, and mean squared distance over all but the last."""
     rows = [tuple(model.tokenizer.encode(it)) for it in texts]
-    batch = as_batch(rows)
+    batch = pad_rows(rows)
     _, (stack,) = model.read_attention(batch)
     real = (torch.arange(batch.inputs_NT.shape[1]) < batch.lengths_N[:, None])[:, None].expand_as(
         entropy(stack.layers[0])

@@ -16,7 +16,7 @@ from unspool.data.line_formats import Lines
 from unspool.diagnose.dependency_agreement import agreements
 from unspool.evaluate.teacher_forcing import perplexity
 from unspool.interfaces import Clock
-from unspool.objectives.dependency_heads import DependencyHeads, as_batch
+from unspool.objectives.dependency_heads import DependencyHeads, pad_rows
 from unspool.tokenization import Words, train_bpe
 
 LINES = ["the cat sat on the mat .", "a dog ran to my house .", "my cat ran to the dog ."] * 15
@@ -208,7 +208,7 @@ def test_heads_are_trained_and_measured_on_what_the_model_reads(backwards, tmp_p
     monkeypatch.setattr(type(model), "read_attention", lambda self, it: rows.append(it) or read(self, it))
     (found,) = agreements(model, read_treebank(tmp_path / "trees.conllu"), ["det"])
     ids = text.encode("the cat sat on my mat")
-    batch = replace(as_batch([tuple(ids)]), weights_NU=torch.ones(1, len(ids)))
+    batch = replace(pad_rows([tuple(ids)]), weights_NU=torch.ones(1, len(ids)))
     loss = DependencyHeads(str(tmp_path / "trees.conllu"), ("det",))(model, batch, Clock(0, 1))
     assert ids[0] == text.bos_id
     assert [it.inputs_NT[0].tolist() for it in rows] == [ids, ids]

@@ -6,7 +6,8 @@ import torch
 from unspool.data.batch import Batch
 from unspool.heads import HEADS
 from unspool.interfaces import Abilities, Clock
-from unspool.objectives import OBJECTIVES, CrossEntropy
+from unspool.objectives import OBJECTIVES, CrossEntropy, cross_entropy as module
+from unspool.objectives.cross_entropy import gather_logp, target_logp
 
 # Two rows over three tokens; p is what the head says, whatever the hidden vector.
 P = torch.tensor([0.5, 0.25, 0.25])
@@ -97,3 +98,34 @@ def test_labels_that_are_right_are_counted_by_their_weight():
     # Label 0 is the most probable: targets 0 1 / 2 0, of which the last counts by half, and one not at all.
     found = CrossEntropy()(model, batch([[1.0, 1.0], [0.0, 0.5]]), Clock(0, 1))
     assert (found.stats["right"], found.weight) == (1.5, 2.5)
+
+
+def head(hidden_MD):
+    return torch.log_softmax(hidden_MD, dim=-1)
+
+
+def test_chosen_logp_by_hand():
+    hidden = torch.tensor([[0.5, 0.25, 0.25], [0.1, 0.2, 0.7]]).log()
+    found = gather_logp(head, hidden, torch.tensor([[0, 2], [2, 2]]), 3)
+    assert found.exp().flatten().tolist() == pytest.approx([0.5, 0.25, 0.7, 0.7])
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7])
+def test_pieces_change_neither_value_nor_gradient(rows, monkeypatch):
+    hidden, tokens = torch.randn(5, 4, requires_grad=True), torch.randint(4, (5, 3))
+    whole = gather_logp(head, hidden, tokens, 4)
+    (expected,) = torch.autograd.grad(whole.square().sum(), hidden)
+    monkeypatch.setattr(module, "MAX_SCORES", 4 * rows)
+    found = gather_logp(head, hidden, tokens, 4)
+    torch.testing.assert_close(found, whole)
+    torch.testing.assert_close(torch.autograd.grad(found.square().sum(), hidden)[0], expected)
+
+
+def test_targets_are_scored_as_cross_entropy_does_and_padding_is_0(transformer, rows):
+    model, batch = transformer(), rows()
+    found = target_logp(model, batch)
+    total, _ = model.head.loss(
+        model.hidden_for(batch).flatten(0, 1), batch.targets_NU.flatten(), batch.weights_NU.flatten()
+    )
+    assert -found.sum().item() == pytest.approx(total.item(), rel=1e-5)
+    assert not found[batch.weights_NU == 0].any()

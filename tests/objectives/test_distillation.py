@@ -6,7 +6,7 @@ from unspool.data.batch import Batch
 from unspool.interfaces import Clock
 from unspool.objectives.cross_entropy import CrossEntropy
 from unspool.objectives.distillation import Distillation
-from unspool.objectives.rollouts import questions, rows_of
+from unspool.objectives.rollouts import make_prompts, rollout_batch
 
 CLOCK = Clock(0, 1)
 
@@ -20,12 +20,12 @@ def teacher(spoken, tmp_path):
 
 def test_it_is_cross_entropy_on_what_the_teacher_says(spoken, teacher):
     model, batch = spoken
-    asked = questions(model, batch, 8)
+    asked = make_prompts(model, batch, 8)
     said = [
         us.generate(us.load(teacher), it.prompt, us.Beam(3), max_new_tokens=limit).tokens
         for it, limit in zip(asked, (3, 5), strict=True)  # 1.5 × 2 and 1.5 × 3, rounded up
     ]
-    expected = CrossEntropy(0.1)(model, rows_of(model, batch, asked, said), CLOCK)
+    expected = CrossEntropy(0.1)(model, rollout_batch(model, batch, asked, said), CLOCK)
     found = Distillation(teacher=teacher, beam=3, smoothing=0.1)(model, batch, CLOCK)
     assert found.total.item() == pytest.approx(expected.total.item(), rel=1e-6)
     assert found.weight == sum(map(len, said))
@@ -36,9 +36,9 @@ def test_the_teacher_is_asked_once_and_throws_no_dice(spoken, teacher, monkeypat
     objective = Distillation(teacher=teacher)
     objective.check(model)
     calls = []
-    kept = Distillation.answers
+    kept = Distillation.generate
     monkeypatch.setattr(
-        Distillation, "answers", lambda self, *args, **named: calls.append(1) or kept(self, *args, **named)
+        Distillation, "generate", lambda self, *args, **named: calls.append(1) or kept(self, *args, **named)
     )
     torch.manual_seed(0)
     first = objective(model, batch, CLOCK).total
@@ -69,9 +69,9 @@ def test_what_was_asked_before_changes_nothing(transformer, tmp_path):
 def test_a_teacher_that_cannot_teach_is_refused(spoken, teacher, transformer, translator):
     model, _ = spoken
     Distillation(teacher=teacher).check(model)
-    with pytest.raises(ValueError, match="no model of the same kind and vocabulary"):
+    with pytest.raises(ValueError, match="differ in kind or vocabulary"):
         Distillation(teacher=teacher).check(translator())
-    with pytest.raises(ValueError, match="no model of the same kind and vocabulary"):
+    with pytest.raises(ValueError, match="differ in kind or vocabulary"):
         Distillation(teacher=teacher).check(transformer())
     with pytest.raises(ValueError, match="needs a teacher"):
         Distillation()

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from unspool.objectives.rewards import REWARDS, bleu, check_name, chrf, exact_match, reward_of
+from unspool.objectives.rewards import REWARDS, bleu, check_reward_name, chrf, exact_match, load_reward
 
 
 def test_by_hand():
@@ -17,7 +17,7 @@ def test_by_hand():
 
 @pytest.mark.parametrize("name", REWARDS)
 def test_the_right_text_is_worth_most(name):
-    reward = reward_of(name)
+    reward = load_reward(name)
     assert reward("the cat sat down", "the cat sat down") == pytest.approx(1.0)
     assert 0.0 <= reward("a dog", "the cat sat down") < 1.0
 
@@ -30,34 +30,37 @@ def mine(monkeypatch):
 
 
 def test_a_function_of_ones_own(mine):
-    mine.longer = lambda said, wanted: len(said) - len(wanted)
-    assert reward_of("my_rewards:longer")("abcd", "a") == 3.0
+    mine.longer = lambda said, reference: len(said) - len(reference)
+    assert load_reward("my_rewards:longer")("abcd", "a") == 3.0
 
 
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda said, wanted: 1 / 0, "'my_rewards:it' failed with ZeroDivisionError: .*said 'x' where 'y'"),
-        (lambda said, wanted: float("nan"), "'my_rewards:it' is nan, but must be a finite number"),
-        (lambda said, wanted: "0.5", "'my_rewards:it' is '0.5', but must be a number"),
-        (lambda said, wanted: None, "'my_rewards:it' is None, but must be a number"),
+        (
+            lambda said, reference: 1 / 0,
+            "'my_rewards:it' failed with ZeroDivisionError: .*said 'x' where 'y'",
+        ),
+        (lambda said, reference: float("nan"), "'my_rewards:it' is nan, but must be a finite number"),
+        (lambda said, reference: "0.5", "'my_rewards:it' is '0.5', but must be a number"),
+        (lambda said, reference: None, "'my_rewards:it' is None, but must be a number"),
         (lambda said: 1.0, "failed with TypeError"),
-        (lambda said, wanted: sys.exit(0), "failed with SystemExit: 0"),
-        (lambda said, wanted: "".join([1]), "failed with TypeError"),
-        (lambda said, wanted: exec("raise KeyError('a\\n' * 999)"), r"failed with KeyError: .{1,190}… \("),
+        (lambda said, reference: sys.exit(0), "failed with SystemExit: 0"),
+        (lambda said, reference: "".join([1]), "failed with TypeError"),
+        (lambda said, reference: exec("raise KeyError('a\\n' * 999)"), r"failed with KeyError: .{1,190}… \("),
     ],
 )
 def test_its_mistakes_are_told_in_one_line(mine, function, message):
     mine.it = function
     with pytest.raises(ValueError, match=message) as caught:
-        reward_of("my_rewards:it")("x", "y")
+        load_reward("my_rewards:it")("x", "y")
     assert "\n" not in str(caught.value)
 
 
 def test_long_texts_are_told_by_their_beginning(mine):
-    mine.it = lambda said, wanted: None
+    mine.it = lambda said, reference: None
     with pytest.raises(ValueError, match=r"\(said 'x{60}…' where 'y' was wanted\)"):
-        reward_of("my_rewards:it")("x" * 99, "y")
+        load_reward("my_rewards:it")("x" * 99, "y")
 
 
 @pytest.mark.parametrize(
@@ -75,7 +78,7 @@ def test_long_texts_are_told_by_their_beginning(mine):
 def test_a_reward_that_is_not_there_is_refused(mine, name, message):
     mine.number = 7
     with pytest.raises(ValueError, match=message):
-        reward_of(name)
+        load_reward(name)
 
 
 @pytest.mark.parametrize(
@@ -91,14 +94,14 @@ def test_a_module_that_cannot_be_imported_is_refused(tmp_path, monkeypatch, sour
     (tmp_path / "broken_rewards.py").write_text(source, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ValueError, match=message):
-        reward_of("broken_rewards:it")
+        load_reward("broken_rewards:it")
 
 
 def test_numbers_of_numpy_and_torch_are_numbers(mine):
     for number in (np.float32(0.5), np.array(0.5), torch.tensor(0.5), True, 1):
-        mine.it = lambda said, wanted, number=number: number
-        assert reward_of("my_rewards:it")("x", "y") == float(number)
+        mine.it = lambda said, reference, number=number: number
+        assert load_reward("my_rewards:it")("x", "y") == float(number)
 
 
 def test_a_recipe_that_is_only_read_imports_nothing():
-    check_name("no_such_module:f")
+    check_reward_name("no_such_module:f")

@@ -228,7 +228,7 @@ def test_minus_log_p_of_hidden_tokens_by_hand(kind, objective, beside):
     batch = Batch(
         batch.inputs_NT, batch.lengths_N, batch.targets_NU, batch.weights_NU, **sides, seeds_N=seeds_N
     )
-    masked = objective.hidden_places(model, batch)
+    masked = objective.mask_batch(model, batch)
     nll = weight = lengths = 0.0
     for row, text in enumerate(TEXTS):
         prompt = [] if batch.source_NS is None else text[::-1]

@@ -21,7 +21,7 @@ import torch
 from unspool.data.conllu import TreeSentence
 from unspool.decode.arguments import as_whole, declares_abilities, items, shown
 from unspool.nn.attention import find_arc_hits, label_arcs, word_attention
-from unspool.objectives.dependency_heads import as_batch
+from unspool.objectives.dependency_heads import pad_rows
 from unspool.tokenization import Tokenizer
 from unspool.tokenization.word_alignment import align_words
 
@@ -112,7 +112,7 @@ def _read(
             kept.append((it, spelled))
     if not kept:
         return []
-    batch = as_batch([it.ids for _, it in kept]).to(next(model.parameters()).device)
+    batch = pad_rows([it.ids for _, it in kept]).to(next(model.parameters()).device)
     _, (stack,) = model.attention_reading.read_attention(batch)
     found = []
     for row, (sentence, spelled) in enumerate(kept):

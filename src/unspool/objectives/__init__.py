@@ -1,6 +1,6 @@
-"""What is minimised: one small file for each objective.
+"""Training objectives (losses).
 
-A recipe has one of them in [objective], and any number beside it in [[auxiliary]] (`weighted_sum`).
+A recipe has one in [objective] and any number of auxiliary ones in [[auxiliary]] (`weighted_sum`).
 """
 
 from typing import Any
@@ -33,7 +33,7 @@ __all__ = [
     "WeightedSum",
 ]
 
-# To add a kind: write its dataclass in a file of its own, and its line here.
+# To add an objective, write its dataclass and add a line here.
 OBJECTIVES: dict[str, type[Any]] = {
     "attention_focus": AttentionFocus,
     "attention_near": AttentionNear,

@@ -1,8 +1,8 @@
-"""What losses on attention share: they ask a model where its heads look, and average over real positions.
+"""Attention losses: regularise the attention weights of a Transformer, by entropy or distance.
 
     L = Σ cost / Σ 1   over rows, positions, layers and heads
 
-Both sums are divided by the number of layers and heads, so that the weight of a loss counts positions.
+Both sums are divided by the number of layers and heads, so the weight of a loss counts positions.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from unspool.interfaces import (
     PreparedLoss,
     Trainable,
 )
-from unspool.objectives.masked import texts_of
+from unspool.objectives.masked import full_texts
 
 
 class AttentionLoss(Objective):
-    """A loss on where the heads of a Transformer look: a subclass says what each position costs."""
+    """Base class of attention losses; a subclass defines the cost of each position."""
 
     name: ClassVar[str]
-    """Of its number in the curves."""
+    """The name in the stats."""
     free_layers: ClassVar[int] = 0
-    """Layers that cost nothing, the last ones of each stack."""
+    """The number of last layers of each stack without cost."""
 
     def cost(self, alpha_NHTT: Tensor) -> Tensor:
-        """(N, H, T): what a head costs at each position."""
+        """(N, H, T): the cost of each head and position."""
         raise NotImplementedError
 
     def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:  # noqa: ARG002
-        """The sum over positions, of the mean over layers and heads."""
+        """The sum over positions of the mean over layers and heads."""
         _, stacks = self.reading(model).read_attention(batch)
         total, weight = self.sums(stacks)
         return Loss(total, weight, {self.name: float(total.detach())})
 
     def sums(self, stacks: Sequence[AttentionStack]) -> tuple[Tensor, float]:
-        """The sum of costs, and the positions that it is to be divided by."""
+        """The sum of costs, and the number of positions to divide it by."""
         counted = [it.layers[: len(it.layers) - self.free_layers] for it in stacks]
         costs, positions, each = [], 0, 0
         for stack, layers in zip(stacks, counted, strict=True):
@@ -60,44 +60,42 @@ class AttentionLoss(Objective):
         return torch.stack(costs).sum() / each, positions / each
 
     def prepare(self, model: Trainable, batch: Batch, clock: Clock) -> PreparedLoss:
-        """Count the positions, which are those of `sums`."""
+        """The weight is the number of positions of `sums`."""
         sides = [it for it in (batch.source_lengths_N, batch.lengths_N) if it is not None]
         if model.infilling is not None:
-            sides[-1] = texts_of(model, batch)[1]
+            sides[-1] = full_texts(model, batch)[1]
         heads = [(layers - self.free_layers) * heads for layers, heads in self.reading(model).attention_heads]
         positions = sum(each * int(it.sum()) for each, it in zip(heads, sides, strict=True))
         return PreparedLoss(positions / sum(heads), lambda reader: self(reader, batch, clock))
 
     @property
     def watches(self) -> bool:
-        """It is what it is there for."""
+        """True."""
         return True
 
     def check(self, model: Trainable) -> None:
-        """Refuse a model without attention."""
+        """Raise ValueError for a model without attention."""
         self.reading(model)
 
     def reading(self, model: Trainable) -> AttentionReading:
-        """The model's ability to tell where its heads look."""
+        """The attention-reading interface of the model."""
         if model.attention_reading is None:
             raise ValueError(
-                f"a loss on attention needs a Transformer; a {type(model).__name__} has no heads, or does "
-                "not tell where they look: choose another model.kind (or encoder), or leave the loss out"
+                f"an attention loss needs a Transformer, but {type(model).__name__} does not return "
+                "attention weights: choose another model.kind (or encoder), or remove the loss"
             )
         return model.attention_reading
 
 
 @dataclass(frozen=True)
 class AttentionFocus(AttentionLoss):
-    """The mean entropy of every head's attention, in nats.
-
-    Attention that is focused: the mean entropy of where heads look is a loss.
+    """Focused attention: the mean entropy of every head's attention, in nats.
 
         L_focus = 1/(K·T·L) Σ_{ℓ,k,t₁} H(α[ℓ,k,t₁,·]),   H(a) = −Σ_{t₂} a[t₂] ln a[t₂]
 
-    McAllester's problems on attention, 1(b) (papers.bib: mcallester2020problems). A head that looks at one
-    position costs 0, one that looks at T of them alike ln T. K heads, T real positions, L layers; of an
-    encoder–decoder, the layers of both sides, without its looks at the source.
+    McAllester's problems on attention, 1(b) (papers.bib: mcallester2020problems). Attention to one position
+    costs 0, uniform attention to T positions ln T. K heads, T real positions, L layers; in an
+    encoder–decoder, self-attention of both sides.
     """
 
     name: ClassVar[str] = "attention_focus"
@@ -108,43 +106,40 @@ class AttentionFocus(AttentionLoss):
 
 
 def entropy(alpha_NHTS: Tensor) -> Tensor:
-    """(N, H, T): −Σ α ln α, in which 0 · ln 0 is 0, and so is its gradient."""
+    """(N, H, T): −Σ α ln α with 0 · ln 0 = 0 and zero gradient there."""
     least = torch.finfo(alpha_NHTS.dtype).tiny
     return -(alpha_NHTS * alpha_NHTS.clamp(min=least).log()).sum(dim=-1)
 
 
 @dataclass(frozen=True)
 class AttentionNear(AttentionLoss):
-    """The mean squared distance of every head's attention, up to a cap, without the last layer.
-
-    Attention that stays near: the mean squared distance of where heads look is a loss, up to a cap.
+    """Local attention: the mean squared distance of attention up to a cap, except in the last layer.
 
         L_near = 1/(K·T·(L−1)) Σ_{k,t₁,ℓ≤L−2} min( L_max, Σ_{t₂} α[ℓ,k,t₁,t₂]·(t₁ − t₂)² )
 
     McAllester's problems on attention, 1(c) (papers.bib: mcallester2020problems). The cap makes the loss
-    robust: a look far away costs no more than L_max, and has no gradient. The last layer is left free. K
-    heads, T real positions, L layers; of an encoder–decoder, the layers of both sides, each side without its
-    last one.
+    robust: beyond L_max the gradient is zero. The last layer of each stack is not included. K heads, T real
+    positions, L layers; in an encoder–decoder, both sides.
     """
 
     cap: float = 64.0
-    """L_max: no position costs more, however far it looks. 64 is a distance of 8."""
+    """L_max, the largest cost of a position. 64 corresponds to a distance of 8."""
 
     name: ClassVar[str] = "attention_near"
     free_layers: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         if not 0.0 < self.cap < math.inf:
-            raise ValueError(f"cap={self.cap} must be above 0, and finite")
+            raise ValueError(f"cap={self.cap} must be positive and finite")
 
     def check(self, model: Trainable) -> None:
-        """Refuse a model without attention, or with nothing below its last layer."""
+        """Raise ValueError for a model without attention or with one layer."""
         super().check(model)
         stacks = [part for name, part in model.named_modules() if name.endswith("blocks")]  # type: ignore[attr-defined]
         if all(len(stack) < 2 for stack in stacks):
             raise ValueError(
-                "attention_near leaves the last layer free, and this model has no other: give it two layers "
-                "or more, or leave attention_near out"
+                "attention_near excludes the last layer, but this model has only one: use more layers, "
+                "or remove attention_near"
             )
 
     def cost(self, alpha_NHTT: Tensor) -> Tensor:

@@ -1,9 +1,9 @@
-"""Maximum likelihood with teacher forcing: every target is predicted from the true ones before it.
+"""Cross-entropy with teacher forcing and label smoothing.
 
     L = − Σ_j [ (1 − s)·log p(y_j | y_{<j}, x) + s/V · Σ_v log p(v | y_{<j}, x) ]
 
 Label smoothing s: Szegedy et al. 2016, §7 (papers.bib: szegedy2016rethinking). The sum is over all targets
-that count; the trainer divides it by their number once the batches of an update have been added up.
+with nonzero weight; the trainer divides it by their number over all batches of an update.
 """
 
 from __future__ import annotations
@@ -17,58 +17,55 @@ from torch.utils.checkpoint import checkpoint
 
 from unspool.data.batch import Batch
 from unspool.interfaces import Clock, Loss, Objective, Trainable
-from unspool.objectives.masked import refuse_hidden_places
+from unspool.objectives.masked import check_not_masked_model
 
 
 @dataclass(frozen=True)
 class CrossEntropy(Objective):
-    """−log p of the targets, smoothed towards the uniform distribution."""
+    """−log p of the targets, with label smoothing."""
 
     smoothing: float = 0.0
-    """The share s of probability that is spread over the whole vocabulary."""
+    """The share s of probability spread over the whole vocabulary."""
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.smoothing < 1.0:
             raise ValueError(f"smoothing={self.smoothing} must be at least 0 and below 1")
 
     def check(self, model: Trainable) -> None:
-        """Refuse a model that would see what it is to say."""
-        refuse_hidden_places(model, self)
+        """Raise ValueError for a masked model, which would see its targets."""
+        check_not_masked_model(model, self)
 
     def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:  # noqa: ARG002
-        """The sum over the batch; stats has "nll" without smoothing, and of labels how many are "right"."""
+        """The sum over the batch; stats has "nll" without smoothing and, for labels, the number "right"."""
         hidden_MD = model.hidden_for(batch).flatten(0, 1)
         targets_M, weights_M = batch.targets_NU.flatten(), batch.weights_NU.flatten()
-        # Padding has weight 0, and the head leaves it out before it costs anything.
+        # The head skips padding, which has weight 0.
         total, nll = model.head.loss(hidden_MD, targets_M, weights_M, self.smoothing)
         stats = {"nll": float(nll)}
-        if model.labels is not None:  # so few of them that to look at all costs nothing
-            stats["right"] = float(weights_M[_chosen(model, hidden_MD) == targets_M].sum())
+        if model.labels is not None:  # few labels, so this is cheap
+            stats["right"] = float(weights_M[_most_probable(model, hidden_MD) == targets_M].sum())
         return Loss(total, batch.weight, stats)
 
 
 @torch.no_grad()
-def _chosen(model: Trainable, hidden_MD: Tensor) -> Tensor:
-    """(M): the most probable label of each."""
+def _most_probable(model: Trainable, hidden_MD: Tensor) -> Tensor:
+    """(M): the most probable label of each target."""
     return model.head(hidden_MD).argmax(-1)
 
 
-# log p of chosen tokens, with gradients, without ever holding all (M, V) of them.
-#
-#     log p(token | hidden) = head(hidden)[token]
-#
-# Rows are taken some at a time, and the head is asked again when gradients are wanted (Chen et al. 2016,
-# papers.bib: chen2016training): memory is that of one piece, however many rows and however large a
-# vocabulary. Shapes: M places, C tokens chosen at each.
+MAX_SCORES = 1 << 22
+"""Log-probabilities held in memory at once."""
 
 
-CELLS = 1 << 22
-"""Log-probabilities held at once."""
+def gather_logp(head: Any, hidden_MD: Tensor, tokens_MC: Tensor, vocab_size: int) -> Tensor:
+    """(M, C): log p of C tokens at each of M positions, with gradients, without holding all (M, V).
 
+        log p(token | hidden) = head(hidden)[token]
 
-def chosen_logp(head: Any, hidden_MD: Tensor, tokens_MC: Tensor, vocab_size: int) -> Tensor:
-    """(M, C): log p of these tokens at each place."""
-    rows = max(1, CELLS // vocab_size)
+    Computed in chunks that are recomputed for the gradient (Chen et al. 2016, papers.bib:
+    chen2016training), so memory is that of one chunk.
+    """
+    rows = max(1, MAX_SCORES // vocab_size)
     if len(hidden_MD) <= rows:
         return _logp(head, hidden_MD, tokens_MC)
     starts = range(0, len(hidden_MD), rows)
@@ -88,14 +85,14 @@ def _logp(head: Any, hidden_MD: Tensor, tokens_MC: Tensor) -> Tensor:
 
 
 def target_logp(model: Trainable, batch: Batch) -> Tensor:
-    """(N, U): log p of every target, times its weight: 0 for padding."""
+    """(N, U): log p of every target times its weight, 0 on padding."""
     hidden_NUD, real_NU = model.hidden_for(batch), batch.weights_NU != 0
     targets_M1 = batch.targets_NU[real_NU][:, None]
-    logp_M = chosen_logp(model.head, hidden_NUD[real_NU], targets_M1, _size(model))[:, 0]
+    logp_M = gather_logp(model.head, hidden_NUD[real_NU], targets_M1, _vocab_size(model))[:, 0]
     logp_NU = logp_M.new_zeros(real_NU.shape).index_put(real_NU.nonzero(as_tuple=True), logp_M)
     return logp_NU * batch.weights_NU
 
 
-def _size(model: Any) -> int:
+def _vocab_size(model: Any) -> int:
     size: int = model.vocab_size
     return size

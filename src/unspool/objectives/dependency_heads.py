@@ -1,12 +1,12 @@
-"""One head, one label: heads of a layer are taught to look along the arcs of a treebank.
+"""Dependency heads: train attention heads to follow the labelled arcs of a treebank, one label per head.
 
     L = −1/|A| Σ_{(v,w) ∈ A} log α_words[label(v,w), v, w],   α(dobj, prefer, flight) = 1 at best
 
 McAllester's problems on attention, 1(a) (papers.bib: mcallester2020problems); Strubell et al. 2018, §2.2
-(papers.bib: strubell2018linguistically), which has one head look at each word's syntactic parent. A is drawn
-from a treebank's sentences, others at every update, and shared out among its batches; they need not be what
-the model learns to say. An arc is followed from the later of its words to the earlier, which a causal model
-can see; a model that reads from right to left sees the other one, and the arc is turned round.
+(papers.bib: strubell2018linguistically), which trains one head to attend to each word's syntactic parent.
+The arcs A are those of random sentences of a treebank, drawn anew at every update and distributed over its
+batches. An arc goes from the later word to the earlier one, which a causal model can attend to; it is
+reversed for right-to-left models.
 """
 
 from __future__ import annotations
@@ -25,39 +25,39 @@ from unspool.data.split import random_bits
 from unspool.interfaces import Clock, Loss, PreparedLoss, Trainable
 from unspool.nn.attention import label_arcs, word_attention
 from unspool.objectives.attention_losses import AttentionLoss
-from unspool.objectives.rollouts import nothing_to_learn
+from unspool.objectives.rollouts import empty_loss
 from unspool.tokenization import Tokenizer
 from unspool.tokenization.word_alignment import AlignedWords, align_words
 
 
 @dataclass(frozen=True)
 class DependencyHeads(AttentionLoss):
-    """−log α of a treebank's arcs: head k of a layer learns the k-th label."""
+    """−log α of the arcs of a treebank; head k of a layer learns the k-th label."""
 
     treebank: str
     """A file in the CoNLL-U format."""
     labels: tuple[str, ...] = ("nsubj", "obj")
-    """What the first heads of the layer learn, one each; "nsubj" is "nsubj:pass", too."""
+    """The labels of the first heads of the layer; "nsubj" also matches "nsubj:pass"."""
     layer: int = 0
-    """Whose heads, counted from 0."""
+    """The layer, counted from 0."""
     rows: int = 8
-    """Sentences of the treebank for each update."""
+    """Sentences of the treebank per update."""
 
     def __post_init__(self) -> None:
         if not self.labels or len(set(self.labels)) < len(self.labels):
-            raise ValueError(f"labels={list(self.labels)} must be one or more, each of them once")
+            raise ValueError(f"labels={list(self.labels)} must be one or more distinct labels")
         for name, least in (("layer", 0), ("rows", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least {least}")
 
     @property
     def watches(self) -> bool:
-        """Not at the batch: it has rows of its own."""
+        """False: it reads separate batches."""
         return False
 
     @property
     def own_batches(self) -> bool:
-        """It has the model read the treebank."""
+        """True: the model reads the treebank."""
         return True
 
     def files(self) -> Mapping[str, str]:
@@ -76,40 +76,40 @@ class DependencyHeads(AttentionLoss):
         return {}
 
     def check(self, model: Trainable) -> None:
-        """Refuse a model without such heads, and a treebank that cannot be read."""
+        """Raise an error for a model without such heads or an unreadable treebank."""
         super().check(model)
         own: Any = model
         if model.is_encoder_decoder or not isinstance(own.tokenizer, Tokenizer):
             raise ValueError(
-                "dependency_heads are learnt by models of one text with a tokenizer that knows the "
-                "characters of each token: choose a language model, a tagger or a classifier"
+                "dependency_heads needs a decoder-only model, tagger or classifier whose tokenizer gives "
+                "character offsets"
             )
         ((layers, heads),) = self.reading(model).attention_heads
         if self.layer >= layers or len(self.labels) > heads:
             raise ValueError(
-                f"layer={self.layer} and {len(self.labels)} labels do not fit a model of {layers} "
-                f"layers with {heads} heads each: layers count from 0, and each label takes a head"
+                f"layer={self.layer} and {len(self.labels)} labels do not fit a model of {layers} layers "
+                f"(from 0) with {heads} heads each: each label needs a head"
             )
         _ = self._sentences
 
     def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:
-        """Draw sentences, then the sum over their arcs."""
+        """Draw sentences and sum over their arcs."""
         return self.prepare(model, batch, clock).compute(model)
 
     def prepare(self, model: Trainable, batch: Batch, clock: Clock) -> PreparedLoss:
-        """The weight counts the arcs of the sentences that this batch takes."""
+        """The weight is the number of arcs of this batch's sentences."""
         own: Any = model
         mine = self._drawn(clock)[clock.micro_batch :: clock.micro_batches]
         spelled = [(at, self._tokens(at, own)) for at in mine]
         kept = [(at, it) for at, it in spelled if own.context is None or len(it.ids) <= own.context]
         if not kept:
-            return nothing_to_learn("dependency_heads")
+            return empty_loss("dependency_heads")
         arcs = sum(len(them) for at, _ in kept for them in _arcs(self._sentences[at], self.labels))
         backwards = own.tokenizer.right_to_left
         return PreparedLoss(float(arcs), lambda reader: self._loss(reader, batch, kept, backwards))
 
     def _drawn(self, clock: Clock) -> list[int]:
-        """The sentences of an update."""
+        """The indices of the sentences of an update."""
         count = len(self._sentences)
         if clock.seed is None:
             return [int(it) for it in torch.randint(count, (self.rows,))]
@@ -118,7 +118,7 @@ class DependencyHeads(AttentionLoss):
     def _loss(
         self, model: Trainable, batch: Batch, kept: list[tuple[int, AlignedWords]], right_to_left: bool
     ) -> Loss:
-        _, (stack,) = self.reading(model).read_attention(as_batch([it.ids for _, it in kept], batch))
+        _, (stack,) = self.reading(model).read_attention(pad_rows([it.ids for _, it in kept], batch))
         costs = []
         for row, (at, it) in enumerate(kept):
             alpha_HWW = word_attention(
@@ -147,8 +147,8 @@ def arc_cost(alpha_WW: Tensor, arcs: list[tuple[int, int]]) -> Tensor:
     return -alpha_WW[list(later), list(earlier)].clamp(min=least).log()
 
 
-def as_batch(rows: list[tuple[int, ...]], like: Batch | None = None) -> Batch:
-    """Rows of tokens side by side, to be read only."""
+def pad_rows(rows: list[tuple[int, ...]], like: Batch | None = None) -> Batch:
+    """A padded batch of rows without targets."""
     lengths_N = torch.tensor([len(row) for row in rows])
     tokens_NT = torch.zeros(len(rows), int(lengths_N.max()), dtype=torch.long)
     for at, row in enumerate(rows):

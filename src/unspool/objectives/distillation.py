@@ -1,9 +1,9 @@
-"""Sequence-level distillation: a student learns what its teacher answers, not what the data has.
+"""Sequence-level distillation: a student learns the beam search outputs of its teacher.
 
-    L = −Σ_t log p(ŷ_t | ŷ_{<t}, x),   ŷ = the teacher's beam answer to x
+    L = −Σ_t log p(ŷ_t | ŷ_{<t}, x),   ŷ = the teacher's beam output for x
 
-Kim & Rush 2016, §3.2 (papers.bib: kim2016sequence). The teacher answers each question once; its answers are
-kept in memory, by how long they might be. A language model's questions are the first tokens of rows.
+Kim & Rush 2016, §3.2 (papers.bib: kim2016sequence). The teacher decodes each prompt once; its outputs are
+cached in memory by prompt and length limit. The prompts of a language model are the first tokens of rows.
 """
 
 from __future__ import annotations
@@ -18,21 +18,20 @@ from unspool.data.encoded_store import hash_tokenizer
 from unspool.decode.search import Beam
 from unspool.interfaces import Clock, PreparedLoss, Trainable
 from unspool.objectives.cross_entropy import CrossEntropy
-from unspool.objectives.masked import refuse_hidden_places
-from unspool.objectives.rollouts import Generating, nothing_to_learn, questions, rows_of
+from unspool.objectives.masked import check_not_masked_model
+from unspool.objectives.rollouts import RolloutObjective, empty_loss, make_prompts, rollout_batch
 
 
 @dataclass(frozen=True)
-class Distillation(Generating):
-    """−log p of a teacher's beam answers."""
+class Distillation(RolloutObjective):
+    """−log p of a teacher's beam outputs."""
 
     teacher: str = ""
-    """The teacher, by any name that `us.load` knows: a run folder, for example. It has the student's
-    vocabulary."""
+    """A model name for `us.load`, such as a run folder; the vocabulary must equal the student's."""
     beam: int = 5
-    """Of the teacher's search."""
+    """The beam width of the teacher."""
     smoothing: float = 0.0
-    """The share of probability that is spread over the whole vocabulary."""
+    """The share of probability spread over the whole vocabulary."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -43,50 +42,52 @@ class Distillation(Generating):
         CrossEntropy(self.smoothing)
 
     def files(self) -> Mapping[str, str]:
-        """The teacher, where it is on the disk."""
+        """The path of the teacher."""
         return {"teacher": self.teacher}
 
     @cached_property
-    def _model(self) -> Any:
+    def _teacher(self) -> Any:
         from unspool.models.loading.model_names import load
 
         return load(self.teacher)
 
     @cached_property
-    def _known(self) -> dict[tuple[int, tuple[int, ...]], tuple[int, ...]]:
-        """Limit and prompt → answer."""
+    def _cache(self) -> dict[tuple[int, tuple[int, ...]], tuple[int, ...]]:
+        """Limit and prompt → output."""
         return {}
 
     def check(self, model: Trainable) -> None:
-        """Refuse a teacher that speaks other tokens."""
+        """Raise ValueError for a teacher of another kind or vocabulary."""
         super().check(model)
-        refuse_hidden_places(self._model, self)
+        check_not_masked_model(self._teacher, self)
         own: Any = model
         sides = [
-            (self._model.is_encoder_decoder, model.is_encoder_decoder),
-            (_tokens(self._model), _tokens(own)),
+            (self._teacher.is_encoder_decoder, model.is_encoder_decoder),
+            (_vocabulary_key(self._teacher), _vocabulary_key(own)),
         ]
-        if any(theirs != ours for theirs, ours in sides):
+        if any(teacher_side != student_side for teacher_side, student_side in sides):
             raise ValueError(
-                f"the teacher {self.teacher!r} is no model of the same kind and vocabulary as the student: "
-                "train both on the same data, with the same [text]"
+                f"the teacher {self.teacher!r} and the student differ in kind or vocabulary: train both "
+                "on the same data with the same [text]"
             )
 
     def prepare(self, model: Trainable, batch: Batch, clock: Clock) -> PreparedLoss:
         """The sum over the teacher's tokens."""
-        asked = questions(model, batch, self.prompt)
-        if not asked:
-            return nothing_to_learn("nll")
-        keys = [(self.limit(self._model, it), it.prompt) for it in asked]
-        new = {key: it for key, it in zip(keys, asked, strict=True) if key not in self._known}
+        prompts = make_prompts(model, batch, self.prompt)
+        if not prompts:
+            return empty_loss("nll")
+        keys = [(self.limit(self._teacher, it), it.prompt) for it in prompts]
+        new = {key: it for key, it in zip(keys, prompts, strict=True) if key not in self._cache}
         if new:
-            found = self.answers(self._model, list(new.values()), Beam(self.beam))
-            self._known.update({key: out[0].tokens for key, out in zip(new, found, strict=True)})
-        made = rows_of(model, batch, asked, [self._known[key] for key in keys])
-        return PreparedLoss(made.weight, lambda reader: CrossEntropy(self.smoothing)(reader, made, clock))
+            outputs = self.generate(self._teacher, list(new.values()), Beam(self.beam))
+            self._cache.update({key: out[0].tokens for key, out in zip(new, outputs, strict=True)})
+        rollout_rows = rollout_batch(model, batch, prompts, [self._cache[key] for key in keys])
+        return PreparedLoss(
+            rollout_rows.weight, lambda reader: CrossEntropy(self.smoothing)(reader, rollout_rows, clock)
+        )
 
 
-def _tokens(model: Any) -> list[Any]:
-    """What tells two vocabularies apart."""
+def _vocabulary_key(model: Any) -> list[Any]:
+    """A key that identifies the vocabularies of a model."""
     texts = [it for it in (model.tokenizer, model.source_tokenizer) if it is not None]
     return [model.vocab_size, model.source_vocab_size, *map(hash_tokenizer, texts)]

@@ -1,4 +1,4 @@
-"""What objectives share that hide places of a text and have a model say what stands there."""
+"""Masked objectives: predict the tokens at masked positions (CMLM and masked diffusion)."""
 
 from __future__ import annotations
 
@@ -12,74 +12,76 @@ from unspool.data.batch import Batch, RandomStream
 from unspool.interfaces import Clock, Loss, Objective, PreparedLoss, Trainable
 
 
-class HidingObjective(Objective):
-    """A subclass says which places are hidden, and how much each of them counts."""
+class MaskedObjective(Objective):
+    """Base class; a subclass chooses the masked positions and their weights."""
 
     @property
     def hides(self) -> bool:
-        """It does."""
+        """True."""
         return True
 
     @property
     def draws(self) -> bool:
-        """Which places are hidden."""
+        """True: masked positions are random."""
         return True
 
     @property
     def validation(self) -> Objective:
-        """−log p of the hidden tokens of a text."""
-        return HiddenTokens(self)
+        """−log p of the masked tokens of a text."""
+        return MaskedTokenLoss(self)
 
     @abstractmethod
-    def weigh(self, lengths_N: Tensor, rate_N: Tensor, place_NT: Tensor) -> Tensor:
-        """(N, T): how much a place counts where it is hidden, and 0 where it is shown.
+    def weigh(self, lengths_N: Tensor, rate_N: Tensor, uniform_NT: Tensor) -> Tensor:
+        """(N, T): the weight of each masked position, 0 if it is not masked.
 
-        It is decided by random numbers of [0, 1): one of each row and one of each place.
+        The choice depends on uniform random numbers in [0, 1): one per row and one per position.
         """
 
     def check(self, model: Trainable) -> None:
-        """Refuse a model that says one token after another."""
+        """Raise ValueError for an autoregressive model."""
         if model.infilling is None:
             raise ValueError(
-                f"the objective hides places of a text, and a {type(model).__name__} says one token after "
-                'another: choose model.kind = "masked_lm" or "masked_seq2seq", or another objective'
+                f"a masked objective does not work with {type(model).__name__}, which is autoregressive: "
+                'choose model.kind = "masked_lm" or "masked_seq2seq", or another objective'
             )
 
     def prepare(self, model: Trainable, batch: Batch, clock: Clock) -> PreparedLoss:  # noqa: ARG002
-        """The weight counts tokens of texts."""
+        """The weight is the number of tokens of the texts."""
         return PreparedLoss(float(batch.lengths_N.sum()), lambda reader: self(reader, batch, clock))
 
     def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:  # noqa: ARG002
-        """The sum over the hidden places, and −log p of the lengths where the model foresees them.
+        """The sum over masked positions, plus −log p of the lengths if the model predicts them.
 
-        EOS that stand behind a text are learnt, too, but neither the weight nor "nll" counts them. "nll" has
-        the lengths, too: given its length, a text's EOS costs nothing.
+        EOS tokens after a text are learnt, but the weight and "nll" exclude them. "nll" includes the
+        lengths: given its length, the EOS of a text costs nothing.
         """
-        found = self.read(model, batch)
-        stats = {**found.stats, "nll": found.stats["nll"] + found.stats.get("length", 0.0)}
-        return Loss(found.total, float(batch.lengths_N.sum()), stats)
+        loss = self.compute_loss(model, batch)
+        stats = {**loss.stats, "nll": loss.stats["nll"] + loss.stats.get("length", 0.0)}
+        return Loss(loss.total, float(batch.lengths_N.sum()), stats)
 
-    def read(self, model: Trainable, batch: Batch) -> Loss:
-        """The same, but weight and "nll" are of the hidden tokens, each as often as it counts."""
+    def compute_loss(self, model: Trainable, batch: Batch) -> Loss:
+        """The same, but weight and "nll" are weighted sums over masked tokens."""
         assert model.infilling is not None
-        masked = self.hidden_places(model, batch)
+        masked = self.mask_batch(model, batch)
         hidden_NTD, length_logp_NL = model.infilling.read_hidden(masked)
         hidden_MD, targets_M = hidden_NTD.flatten(0, 1), masked.targets_NU.flatten()
-        text_NT = real(batch.lengths_N, masked.targets_NU.shape[1])
-        text_M, behind_M = ((masked.weights_NU * counted_NT).flatten() for counted_NT in (text_NT, ~text_NT))
-        total, nll = model.head.loss(hidden_MD, targets_M, text_M)
-        if bool(behind_M.any()):
-            total = total + model.head.loss(hidden_MD, targets_M, behind_M)[0]
+        is_text_NT = is_real(batch.lengths_N, masked.targets_NU.shape[1])
+        text_weights_M, eos_weights_M = (
+            (masked.weights_NU * is_counted_NT).flatten() for is_counted_NT in (is_text_NT, ~is_text_NT)
+        )
+        total, nll = model.head.loss(hidden_MD, targets_M, text_weights_M)
+        if bool(eos_weights_M.any()):
+            total = total + model.head.loss(hidden_MD, targets_M, eos_weights_M)[0]
         stats = {"nll": float(nll.detach())}
         if length_logp_NL is not None:
             lengths = -length_logp_NL.gather(1, masked.lengths_N[:, None] - 1).sum()
             total = total + lengths
             stats["length"] = float(lengths.detach())
-        return Loss(total, float(text_M.sum()), stats)
+        return Loss(total, float(text_weights_M.sum()), stats)
 
-    def hidden_places(self, model: Trainable, batch: Batch) -> Batch:
-        """Whole texts of a batch, some of whose places are hidden from the model."""
-        texts_NT, lengths_N = texts_of(model, batch)
+    def mask_batch(self, model: Trainable, batch: Batch) -> Batch:
+        """The full texts of a batch with random positions masked."""
+        texts_NT, lengths_N = full_texts(model, batch)
         rate_N = batch.uniform(1, RandomStream.MASK_RATE)[:, 0]
         weights_NT = self.weigh(lengths_N, rate_N, batch.uniform(texts_NT.shape[1], RandomStream.MASKED))
         shown_NT = texts_NT.masked_fill(weights_NT > 0, self._mask(model))
@@ -93,83 +95,78 @@ class HidingObjective(Objective):
 
 
 @dataclass(frozen=True)
-class HiddenTokens(Objective):
-    """−log p of the hidden tokens of a text up to its EOS, each as often as the objective counts it.
+class MaskedTokenLoss(Objective):
+    """−log p of the masked tokens of a text up to its EOS, weighted by the objective.
 
-    Of a model that foresees lengths, −log p of the length is added: given it, EOS costs nothing.
+    If the model predicts lengths, −log p of the length is added: given it, EOS costs nothing.
     """
 
-    objective: HidingObjective
+    objective: MaskedObjective
 
     def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:  # noqa: ARG002
-        """The sum; stats has "nll" of the tokens, "hidden", how many they are, and "length"."""
-        found = self.objective.read(model, batch)
-        stats = {**found.stats, "hidden": found.weight}
-        return Loss(found.total, float(batch.lengths_N.sum()), stats)
+        """The sum; stats has "nll" and number ("hidden") of the masked tokens, and "length"."""
+        loss = self.objective.compute_loss(model, batch)
+        stats = {**loss.stats, "hidden": loss.weight}
+        return Loss(loss.total, float(batch.lengths_N.sum()), stats)
 
 
-def texts_of(model: Trainable, batch: Batch) -> tuple[Tensor, Tensor]:
-    """(N, T) texts as a model that fills hidden places reads them, and (N) their lengths."""
+def full_texts(model: Trainable, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Texts (N, T) in the form that a masked model reads, and their lengths (N)."""
     assert model.infilling is not None
     return model.infilling.whole_texts(batch, batch.uniform(1, RandomStream.ROOM)[:, 0])
 
 
-def refuse_hidden_places(model: Trainable, objective: Objective) -> None:
-    """Refuse a model that fills hidden places, for an objective that asks for the next token."""
+def check_not_masked_model(model: Trainable, objective: Objective) -> None:
+    """Raise ValueError if a next-token objective is used with a masked model."""
     if model.infilling is not None:
         raise ValueError(
-            f"{type(objective).__name__} is of the next token, and a {type(model).__name__} fills hidden "
-            'places: leave it out, and choose objective.kind = "masked" or "masked_diffusion"'
+            f"{type(objective).__name__} predicts the next token, but {type(model).__name__} is a masked "
+            'model: use objective.kind = "masked" or "masked_diffusion"'
         )
 
 
-def real(lengths_N: Tensor, longest: int) -> Tensor:
-    """(N, T): True where a place is no padding."""
+def is_real(lengths_N: Tensor, longest: int) -> Tensor:
+    """(N, T): False on padding."""
     return torch.arange(longest, device=lengths_N.device) < lengths_N[:, None]
 
 
 @dataclass(frozen=True)
-class Masked(HidingObjective):
-    """−log p of what stands at hidden places, of which there are a random number.
-
-    The objective of conditional masked language models: a random number of places is hidden.
+class Masked(MaskedObjective):
+    """The conditional masked language model objective: a random number of positions is masked.
 
         n ~ U{1 … T},  M ⊂ {1 … T} with |M| = n,  L = − (T/n) Σ_{i∈M} log p(y_i | y_{∉M}, x)  −  log p(T | x)
 
-    Ghazvininejad et al. 2019, §2 and §3.1 (papers.bib: ghazvininejad2019mask). Differs from the paper: a row
-    counts as its T tokens do, however many of them are hidden (T/n), so that losses of one text can be
-    compared.
+    Ghazvininejad et al. 2019, §2 and §3.1 (papers.bib: ghazvininejad2019mask). Differs from the paper: the
+    factor T/n makes losses of one text comparable for any number of masked positions.
     """
 
-    def weigh(self, lengths_N: Tensor, rate_N: Tensor, place_NT: Tensor) -> Tensor:
-        """(N, T): T/n at the n hidden places."""
+    def weigh(self, lengths_N: Tensor, rate_N: Tensor, uniform_NT: Tensor) -> Tensor:
+        """(N, T): T/n at the n masked positions."""
         counts_N = (rate_N * lengths_N).long() + 1
-        padding_NT = ~real(lengths_N, place_NT.shape[1])
-        order_NT = place_NT.masked_fill(padding_NT, 2.0).argsort(dim=1, stable=True).argsort(1)
+        padding_NT = ~is_real(lengths_N, uniform_NT.shape[1])
+        order_NT = uniform_NT.masked_fill(padding_NT, 2.0).argsort(dim=1, stable=True).argsort(1)
         return (order_NT < counts_N[:, None]).float() * (lengths_N / counts_N)[:, None]
 
 
 @dataclass(frozen=True)
-class MaskedDiffusionLoss(HidingObjective):
-    """−log p of what stands at hidden places, each hidden with probability t and counted 1/t times.
-
-    The objective of masked diffusion: every place is hidden with the same probability t, itself drawn anew.
+class MaskedDiffusionLoss(MaskedObjective):
+    """The masked diffusion objective: each position is masked with probability t, drawn per row.
 
         t ~ U(0, 1),      L = E_t[ (1/t) Σ_{i hidden} −log p(y_i | y_shown, x) ]  ≥  −log p(y | x)
 
     Sahoo et al. 2024, eq. 11 (papers.bib: sahoo2024simple); Nie et al. 2025, eq. 3 (papers.bib:
-    nie2025large): an upper bound of the negative log-likelihood. A t below `least` is raised to it, for 1/t
-    would be all there is.
+    nie2025large): an upper bound on the negative log-likelihood. t is at least `least`, because 1/t would
+    dominate otherwise.
     """
 
     least: float = 0.02
-    """The least t."""
+    """The smallest t."""
 
     def __post_init__(self) -> None:
         if not 0.0 < self.least < 1.0:
             raise ValueError(f"least={self.least} must be above 0 and below 1")
 
-    def weigh(self, lengths_N: Tensor, rate_N: Tensor, place_NT: Tensor) -> Tensor:
-        """(N, T): 1/t at hidden places."""
+    def weigh(self, lengths_N: Tensor, rate_N: Tensor, uniform_NT: Tensor) -> Tensor:
+        """(N, T): 1/t at masked positions."""
         t_N1 = rate_N[:, None].clamp(min=self.least)
-        return ((place_NT < t_N1) & real(lengths_N, place_NT.shape[1])).float() / t_N1
+        return ((uniform_NT < t_N1) & is_real(lengths_N, uniform_NT.shape[1])).float() / t_N1

@@ -30,7 +30,7 @@ from unspool.data import BATCHES, DATA, Bucketed
 from unspool.io import read_bounded
 from unspool.models import MODELS, configured
 from unspool.objectives import OBJECTIVES, CrossEntropy, Share, WeightedSum
-from unspool.objectives.expected_reward import Rewarded
+from unspool.objectives.expected_reward import RewardObjective
 from unspool.objectives.rewards import REWARDS
 from unspool.plugins import check_trust
 from unspool.tokenization import TOKENIZER_CONFIGS, Separate
@@ -134,7 +134,7 @@ class Recipe:
     def check_trust(self) -> None:
         """Refuse a recipe whose run would call Python functions that the user does not trust."""
         for objective in self.objectives:
-            if isinstance(objective, Rewarded) and objective.reward not in REWARDS:
+            if isinstance(objective, RewardObjective) and objective.reward not in REWARDS:
                 check_trust(objective.reward, "reward =")
         if self.train.measure not in MEASURES:
             check_trust(self.train.measure, "train.measure =")

@@ -19,7 +19,7 @@ from unspool.data.known_languages import Agreement
 from unspool.lab.claim import Claim, Numbers, Part, Progress, problems
 from unspool.lab.small_models import TRANSFORMER_LM, excess, language, learnt
 from unspool.objectives.attention_losses import distance, entropy
-from unspool.objectives.dependency_heads import as_batch
+from unspool.objectives.dependency_heads import pad_rows
 from unspool.plots.seeds import bars
 
 RUNS: dict[str, list[dict[str, Any]]] = {
@@ -33,7 +33,7 @@ CAP = 64.0
 @torch.no_grad()
 def looks(model: Any, rows: list[tuple[int, ...]]) -> tuple[float, float]:
     """Mean entropy over all layers, and mean squared distance over all but the last."""
-    batch = as_batch(rows)
+    batch = pad_rows(rows)
     _, (stack,) = model.read_attention(batch)
     real_NT = torch.arange(batch.inputs_NT.shape[1]) < batch.lengths_N[:, None]
     real = real_NT[:, None].expand_as(entropy(stack.layers[0]))

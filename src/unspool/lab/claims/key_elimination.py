@@ -15,7 +15,7 @@ import torch
 from unspool.lab.claim import Claim, Numbers, Part, Progress, problems
 from unspool.lab.small_models import TRANSFORMER_LM, language, learnt
 from unspool.models.key_elimination import costs, with_keys, without_keys
-from unspool.objectives.dependency_heads import as_batch
+from unspool.objectives.dependency_heads import pad_rows
 
 WIDTH, HEADS = 32, 4
 
@@ -34,7 +34,7 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
         plain = learnt(language("agreement", seed), model, 40 if quick else 300, seed)
     progress(0.8)
     rows = torch.randint(4, plain.vocab_size, (16, 24))
-    batch = as_batch([tuple(row.tolist()) for row in rows])
+    batch = pad_rows([tuple(row.tolist()) for row in rows])
     keyless = without_keys(plain)
     change = max(
         float((one - other).abs().max())
