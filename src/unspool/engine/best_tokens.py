@@ -26,14 +26,14 @@ WORTH_SHARING = 400_000
 
 
 @kernel
-def _insert(value: Any, token: int, found: int, k: int, at: int, values: Any, tokens: Any) -> int:
+def _insert(value: Any, token: int, count: int, k: int, at: int, values: Any, tokens: Any) -> int:
     """Insert a token after all that are at least as good, among at most k; the new number."""
-    place = min(found, k - 1)
+    place = min(count, k - 1)
     while place > 0 and values[at + place - 1] < value:
         values[at + place], tokens[at + place] = values[at + place - 1], tokens[at + place - 1]
         place -= 1
     values[at + place], tokens[at + place] = value, token
-    return min(found + 1, k)
+    return min(count + 1, k)
 
 
 @kernel
@@ -41,7 +41,7 @@ def best_of_row(scores: Any, begin: int, size: int, k: int, at: int, values: Any
     """Write values and tokens from `at` on, −∞ if fewer than k remain; False if a score is NaN."""
     for place in range(at, at + k):
         values[place], tokens[place] = -np.inf, 0
-    found, sums, floor = INT64_ZERO, splat(np.float32(0)), MIN_SCORE
+    count, sums, floor = INT64_ZERO, splat(np.float32(0)), MIN_SCORE
     even = size // WIDTH * WIDTH
     for i in range(0, even, WIDTH):
         x = load(scores, begin + i)
@@ -51,15 +51,15 @@ def best_of_row(scores: Any, begin: int, size: int, k: int, at: int, values: Any
             token = i + lowest_bit(bits)
             bits &= bits - 1
             value = scores[begin + token]
-            if found < k or value > values[at + k - 1]:
-                found = _insert(value, token, found, k, at, values, tokens)
-                floor = values[at + k - 1] if found == k else MIN_SCORE
+            if count < k or value > values[at + k - 1]:
+                count = _insert(value, token, count, k, at, values, tokens)
+                floor = values[at + k - 1] if count == k else MIN_SCORE
     rest = vsum(sums)
     for token in range(even, size):
         value = scores[begin + token]
         rest += value
-        if value >= MIN_SCORE and (found < k or value > values[at + k - 1]):
-            found = _insert(value, token, found, k, at, values, tokens)
+        if value >= MIN_SCORE and (count < k or value > values[at + k - 1]):
+            count = _insert(value, token, count, k, at, values, tokens)
     return not np.isnan(rest)
 
 

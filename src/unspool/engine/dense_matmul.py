@@ -66,13 +66,23 @@ def _strided_tiles(R: int, C: int, layout: Layout) -> Callable[..., Any]:
 
     @kernel
     def multiply(
-        w: Any, size: int, inputs: int, x: Any, between: int, n: int, out: Outputs, start: int, count: int
+        w: Any, size: int, inputs: int, x: Any, x_stride: int, n: int, out: Outputs, start: int, count: int
     ) -> None:
-        beside = count // C
+        stream_rows = count // C
         to = n * out.width + out.shift
-        for o in range(start, start + count - (C - 1) * beside):  # recomputes the last rows of a stream
+        for o in range(start, start + count - (C - 1) * stream_rows):  # recomputes the last rows of a stream
             tile(
-                w, o * size, beside * size, x, n * between, between, inputs, out.y, to + o, beside, out.width
+                w,
+                o * size,
+                stream_rows * size,
+                x,
+                n * x_stride,
+                x_stride,
+                inputs,
+                out.y,
+                to + o,
+                stream_rows,
+                out.width,
             )
 
     return multiply
@@ -90,30 +100,30 @@ def product_of(layout: Layout) -> Callable[..., Any]:
 
     @kernel
     def multiply(
-        w: Any, size: int, inputs: int, x: Any, between: int, rows: int, out: Outputs, first: int, last: int
+        w: Any, size: int, inputs: int, x: Any, x_stride: int, rows: int, out: Outputs, first: int, last: int
     ) -> None:
         tile = last - first if rows <= MAX_ROWS_IN_ONE_PASS else _tile_rows(inputs)
         for start in range(first, last, tile):
             count = min(tile, last - start)
             n = INT64_ZERO
             if rows > 4 and rows % 4 == 1:
-                five(w, size, inputs, x, between, n, out, start, count)
+                five(w, size, inputs, x, x_stride, n, out, start, count)
                 n += 5
             while n + 4 <= rows and (n == 0 or count < OUTPUTS_PER_TILE):
-                four(w, size, inputs, x, between, n, out, start, count)
+                four(w, size, inputs, x, x_stride, n, out, start, count)
                 n += 4
             while n + 4 <= rows:
                 to = n * out.width + out.shift
                 for begin in range(start, start + count, OUTPUTS_PER_TILE):
                     o = min(begin, start + count - OUTPUTS_PER_TILE)  # recomputes the last ones
-                    near(w, o * size, size, x, n * between, between, inputs, out.y, to + o, 1, out.width)
+                    near(w, o * size, size, x, n * x_stride, x_stride, inputs, out.y, to + o, 1, out.width)
                 n += 4
             if n + 3 == rows:
-                three(w, size, inputs, x, between, n, out, start, count)
+                three(w, size, inputs, x, x_stride, n, out, start, count)
             elif n + 2 == rows:
-                two(w, size, inputs, x, between, n, out, start, count)
+                two(w, size, inputs, x, x_stride, n, out, start, count)
             elif n < rows:
-                one(w, size, inputs, x, between, n, out, start, count)
+                one(w, size, inputs, x, x_stride, n, out, start, count)
 
     return multiply
 

@@ -38,8 +38,8 @@ class Layout(Protocol):
     def load(self, builder: Any, data: Any, begin: Any, i: Any) -> Any:
         """WIDTH numbers of the group at `begin`, from its i-th on."""
 
-    def add_group(self, builder: Any, data: Any, begin: Any, part: Any, whole: Any) -> Any:
-        """The total `whole` plus the sum `part` of this group."""
+    def add_group(self, builder: Any, data: Any, begin: Any, part: Any, total: Any) -> Any:
+        """The total plus the sum `part` of this group."""
 
     def end(self, row: int, length: int) -> int:
         """The offset behind a row, to check bounds; a kernel."""
@@ -68,9 +68,9 @@ class Float32Layout:
         """A plain load."""
         return llvm_load(builder, data, builder.add(begin, i))
 
-    def add_group(self, builder: Any, data: Any, begin: Any, part: Any, whole: Any) -> Any:  # noqa: ARG002
-        """whole + part."""
-        return builder.fadd(whole, part)
+    def add_group(self, builder: Any, data: Any, begin: Any, part: Any, total: Any) -> Any:  # noqa: ARG002
+        """total + part."""
+        return builder.fadd(total, part)
 
     @staticmethod
     @inline_kernel
@@ -101,13 +101,13 @@ def _accumulate(
 ) -> list[Any]:
     """The partial sums of all products of the rows at offsets `ws` and `xs`, those of xs[0] first."""
     C, kind = len(ws), length.type
-    whole = [cgutils.alloca_once_value(builder, ZERO_VECTOR) for _ in range(len(xs) * C)]
-    part = [cgutils.alloca_once_value(builder, ZERO_VECTOR) for _ in whole]
+    total_slots = [cgutils.alloca_once_value(builder, ZERO_VECTOR) for _ in range(len(xs) * C)]
+    part_slots = [cgutils.alloca_once_value(builder, ZERO_VECTOR) for _ in total_slots]
     group = length if layout.group is None else kind(layout.group)
     # If the length is 0, a step of 0 would never end.
     step = builder.select(builder.icmp_signed("<", group, kind(WIDTH)), kind(WIDTH), group)
     with cgutils.for_range_slice(builder, kind(0), length, step, kind) as (start, _):
-        for it in part:
+        for it in part_slots:
             builder.store(ZERO_VECTOR, it)
         size = group
         if not layout.whole_groups:
@@ -119,23 +119,23 @@ def _accumulate(
             w_vectors = [layout.load(builder, w, begin, i) for begin in begins]
             for r, row in enumerate(mine):
                 x_vector = llvm_load(builder, x, builder.add(row, i))
-                for slot, w_vector in zip(part[r * C : (r + 1) * C], w_vectors, strict=True):
+                for slot, w_vector in zip(part_slots[r * C : (r + 1) * C], w_vectors, strict=True):
                     builder.store(llvm_fma(builder, w_vector, x_vector, builder.load(slot)), slot)
-        for k, (it, new) in enumerate(zip(whole, part, strict=True)):
+        for k, (it, new) in enumerate(zip(total_slots, part_slots, strict=True)):
             total = layout.add_group(builder, w, begins[k % C], builder.load(new), builder.load(it))
             builder.store(total, it)
-    return [builder.load(it) for it in whole]
+    return [builder.load(it) for it in total_slots]
 
 
-def _store(builder: Any, totals: Any, rows: list[Any], beside: Any, C: int, y: Any) -> None:
+def _store(builder: Any, totals: Any, rows: list[Any], column_stride: Any, C: int, y: Any) -> None:
     """Store the totals, which are `beside` apart in y; None: C neighbours of one row are stored at once."""
     for r, row in enumerate(rows):
-        if beside is None:
+        if column_stride is None:
             order = ir.Constant(ir.VectorType(INT, C), list(range(r * C, (r + 1) * C)))
             some = builder.shuffle_vector(totals, ir.Constant(FLOATS, ir.Undefined), order)
             builder.store(some, builder.bitcast(builder.gep(y, [row]), some.type.as_pointer()), align=4)
             continue
-        for c, place in enumerate(_offsets(builder, row, beside, C)):
+        for c, place in enumerate(_offsets(builder, row, column_stride, C)):
             builder.store(builder.extract_element(totals, INT(r * C + c)), builder.gep(y, [place]))
 
 
@@ -150,20 +150,20 @@ def tile_of(R: int, C: int, layout: Layout, neighbours: bool = False) -> Callabl
 
     @llvm_intrinsic
     def _tile(
-        _: Any, w: Any, at: Any, apart: Any, x: Any, by: Any, between: Any, length: Any, y: Any, to: Any,
-        beside: Any, below: Any,
+        _: Any, w: Any, w_start: Any, w_stride: Any, x: Any, x_start: Any, x_stride: Any, length: Any, y: Any,
+        y_start: Any, y_step: Any, y_stride: Any,
     ) -> Any:  # fmt: skip
         def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             def data(which: int) -> Any:
                 return context.make_array(signature.args[which])(context, builder, args[which]).data
 
-            _, at, apart, _, by, between, length, _, to, beside, below = args
-            ws, xs = _offsets(builder, at, apart, C), _offsets(builder, by, between, R)
+            _, w_start, w_stride, _, x_start, x_stride, length, _, y_start, y_step, y_stride = args
+            ws, xs = _offsets(builder, w_start, w_stride, C), _offsets(builder, x_start, x_stride, R)
             totals = _reduce_to_vector(
                 builder, _accumulate(builder, layout, data(0), ws, data(3), xs, length)
             )
-            rows = _offsets(builder, to, below, R)
-            _store(builder, totals, rows, None if neighbours else beside, C, data(7))
+            rows = _offsets(builder, y_start, y_stride, R)
+            _store(builder, totals, rows, None if neighbours else y_step, C, data(7))
             return context.get_dummy_value()
 
         int_ = types.intp
@@ -173,17 +173,17 @@ def tile_of(R: int, C: int, layout: Layout, neighbours: bool = False) -> Callabl
 
     @inline_kernel
     def tile(
-        w: Any, at: int, apart: int, x: Any, by: int, between: int, length: int, y: Any, to: int, beside: int,
-        below: int,
+        w: Any, w_start: int, w_stride: int, x: Any, x_start: int, x_stride: int, length: int, y: Any,
+        y_start: int, y_step: int, y_stride: int,
     ) -> None:  # fmt: skip
         if BOUNDSCHECK and (
-            min(at, by, to) < 0
-            or end(at + (C - 1) * apart, length) > w.size
-            or by + (R - 1) * between + length > x.size
-            or to + (R - 1) * below + (C - 1) * beside >= y.size
-            or (neighbours and beside != 1)
+            min(w_start, x_start, y_start) < 0
+            or end(w_start + (C - 1) * w_stride, length) > w.size
+            or x_start + (R - 1) * x_stride + length > x.size
+            or y_start + (R - 1) * y_stride + (C - 1) * y_step >= y.size
+            or (neighbours and y_step != 1)
         ):
             raise IndexError("a tile is outside an array")
-        _tile(w, at, apart, x, by, between, length, y, to, beside, below)
+        _tile(w, w_start, w_stride, x, x_start, x_stride, length, y, y_start, y_step, y_stride)
 
     return tile

@@ -99,29 +99,29 @@ def tile_of(R: int, group_product: GroupProduct) -> Callable[..., Any]:
     def _tile(
         _: Any,
         w: Any,
-        at: Any,
+        w_start: Any,
         ahead: Any,
         x: Any,
-        by: Any,
-        between: Any,
+        x_start: Any,
+        x_stride: Any,
         groups: Any,
         y: Any,
-        to: Any,
-        below: Any,
+        y_start: Any,
+        y_stride: Any,
     ) -> Any:
         def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             def data(which: int) -> Any:
                 return context.make_array(signature.args[which])(context, builder, args[which]).data
 
-            _, at, ahead, _, by, between, groups, _, to, below = args
-            kind, zeros = at.type, ir.Constant(FLOATS, [0.0] * WIDTH)
-            rows = [builder.add(by, builder.mul(between, kind(r))) for r in range(R)]
+            _, w_start, ahead, _, x_start, x_stride, groups, _, y_start, y_stride = args
+            kind, zeros = w_start.type, ir.Constant(FLOATS, [0.0] * WIDTH)
+            rows = [builder.add(x_start, builder.mul(x_stride, kind(r))) for r in range(R)]
             totals = [
                 [cgutils.alloca_once_value(builder, zeros) for _ in range(VECTORS_PER_ROW)] for _ in rows
             ]
             with cgutils.for_range_slice(builder, kind(0), groups, kind(1), kind) as (g, _):
                 records = [builder.add(row, builder.mul(g, kind(record))) for row in rows]
-                begin = builder.add(at, builder.mul(g, kind(GROUP_BYTES)))
+                begin = builder.add(w_start, builder.mul(g, kind(GROUP_BYTES)))
                 for r in range(0, R, group_product.at_once):
                     some, soon = (
                         slice(r, r + group_product.at_once),
@@ -129,7 +129,7 @@ def tile_of(R: int, group_product: GroupProduct) -> Callable[..., Any]:
                     )
                     group_product.add(builder, data(0), begin, soon, data(3), records[some], totals[some])
             for r, registers in enumerate(totals):
-                row = builder.add(to, builder.mul(below, kind(r)))
+                row = builder.add(y_start, builder.mul(y_stride, kind(r)))
                 for h, total in enumerate(registers):
                     where = builder.gep(data(7), [builder.add(row, kind(h * WIDTH))])
                     builder.store(builder.load(total), builder.bitcast(where, FLOATS.as_pointer()), align=4)
@@ -140,16 +140,25 @@ def tile_of(R: int, group_product: GroupProduct) -> Callable[..., Any]:
 
     @inline_kernel
     def tile(
-        w: Any, at: int, ahead: int, x: Any, by: int, between: int, groups: int, y: Any, to: int, below: int
+        w: Any,
+        w_start: int,
+        ahead: int,
+        x: Any,
+        x_start: int,
+        x_stride: int,
+        groups: int,
+        y: Any,
+        y_start: int,
+        y_stride: int,
     ) -> None:
         if BOUNDSCHECK and (
-            min(at, by, to) < 0
-            or at + groups * GROUP_BYTES > w.size
-            or by + (R - 1) * between + groups * record > x.size
-            or to + (R - 1) * below + INTERLEAVED_ROWS > y.size
+            min(w_start, x_start, y_start) < 0
+            or w_start + groups * GROUP_BYTES > w.size
+            or x_start + (R - 1) * x_stride + groups * record > x.size
+            or y_start + (R - 1) * y_stride + INTERLEAVED_ROWS > y.size
         ):
             raise IndexError("a tile is outside an array")
-        _tile(w, at, ahead, x, by, between, groups, y, to, below)
+        _tile(w, w_start, ahead, x, x_start, x_stride, groups, y, y_start, y_stride)
 
     return tile
 
@@ -194,8 +203,8 @@ class VnniProduct:
         for record, places, (total,) in zip(records, sums, totals, strict=True):
             own = load_at(builder, x, builder.add(record, kind(SCALE)), FLOAT)
             scale = builder.fmul(scales, llvm_splat(builder, own))
-            found = _join_digits(builder, *(builder.load(place) for place in places))
-            builder.store(llvm_fma(builder, found, scale, builder.load(total)), total)
+            sum_ = _join_digits(builder, *(builder.load(place) for place in places))
+            builder.store(llvm_fma(builder, sum_, scale, builder.load(total)), total)
 
 
 def _word_offset(builder: Any, at: Any, k: Any) -> Any:
@@ -265,8 +274,8 @@ class Float32Product:
                     builder.store(llvm_fma(builder, numbers[h], own, builder.load(place)), place)
         for r, (_, total, h) in enumerate(pairs):
             scales = load_at(builder, w, builder.add(at, kind(4 * h * WIDTH)), FLOATS)
-            found = builder.fadd(*(builder.load(sums[r, j]) for j in range(SUMS_PER_GROUP)))
-            builder.store(llvm_fma(builder, found, scales, builder.load(total[h])), total[h])
+            sum_ = builder.fadd(*(builder.load(sums[r, j]) for j in range(SUMS_PER_GROUP)))
+            builder.store(llvm_fma(builder, sum_, scales, builder.load(total[h])), total[h])
 
 
 def _codes_to_floats(builder: Any, codes: Any, j: int) -> Any:
@@ -324,21 +333,21 @@ def prepare(x: Any, inputs: int, n: int, prepared: Any) -> None:
 
 @kernel
 def _multiply_tile(
-    w: Any, at: int, prepared: Any, n: int, count: int, groups: int, y: Any, to: int, below: int
+    w: Any, at: int, prepared: Any, n: int, count: int, groups: int, y: Any, y_start: int, y_stride: int
 ) -> None:
     """`count` rows of x, from the n-th on, with the interleaved rows of w at byte `at`."""
-    between = groups * INPUT_RECORD
+    x_stride = groups * INPUT_RECORD
     ahead = groups * GROUP_BYTES if n else PREFETCH_GROUPS * GROUP_BYTES
     if count == MAX_ROWS_PER_TILE:
-        _eight(w, at, ahead, prepared, n * between, between, groups, y, to, below)
+        _eight(w, at, ahead, prepared, n * x_stride, x_stride, groups, y, y_start, y_stride)
     elif count == 4:
-        _four(w, at, ahead, prepared, n * between, between, groups, y, to, below)
+        _four(w, at, ahead, prepared, n * x_stride, x_stride, groups, y, y_start, y_stride)
     elif count == 3:
-        _three(w, at, ahead, prepared, n * between, between, groups, y, to, below)
+        _three(w, at, ahead, prepared, n * x_stride, x_stride, groups, y, y_start, y_stride)
     elif count == 2:
-        _two(w, at, ahead, prepared, n * between, between, groups, y, to, below)
+        _two(w, at, ahead, prepared, n * x_stride, x_stride, groups, y, y_start, y_stride)
     else:
-        _one(w, at, ahead, prepared, n * between, between, groups, y, to, below)
+        _one(w, at, ahead, prepared, n * x_stride, x_stride, groups, y, y_start, y_stride)
 
 
 @kernel

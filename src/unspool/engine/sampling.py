@@ -221,8 +221,8 @@ def _draw_chunks(
     scratch = scratch_view(memory[claim(queue, 1)], scores.shape[1])
     row = claim(queue, 0)
     while row < u.size:
-        found = draw_row(scores[row], scores.shape[1], codes, parameters, u[row], scratch)
-        drawn.token[row], drawn.logp[row], drawn.certain[row] = found
+        result = draw_row(scores[row], scores.shape[1], codes, parameters, u[row], scratch)
+        drawn.token[row], drawn.logp[row], drawn.certain[row] = result
         row = complete(queue, 0)
     barrier(queue, 0, u.size)
 

@@ -288,7 +288,7 @@ def compact(key: Any, floor: Any, ties: int, score: Any, size: int, is_full: boo
 
     Returns their number and their lowest score. If `is_full`, an index in the list is a token id.
     """
-    floor_vector, least, kept = splat(floor), np.float32(np.inf), INT64_ZERO
+    floor_vector, least, remaining = splat(floor), np.float32(np.inf), INT64_ZERO
     for i in range(0, padded_size(size), WIDTH):
         bits = ge_mask(load(key, i), floor_vector)
         while bits:
@@ -299,12 +299,12 @@ def compact(key: Any, floor: Any, ties: int, score: Any, size: int, is_full: boo
                     continue
                 ties -= 1
             s = score[at]
-            scratch.score[kept], scratch.weight[kept] = s, scratch.weight[at]
-            scratch.token[kept] = at if is_full else scratch.token[at]
+            scratch.score[remaining], scratch.weight[remaining] = s, scratch.weight[at]
+            scratch.token[remaining] = at if is_full else scratch.token[at]
             least = min(least, s)
-            kept += 1
-    pad_list(scratch, kept)
-    return kept, least
+            remaining += 1
+    pad_list(scratch, remaining)
+    return remaining, least
 
 
 @kernel
@@ -315,10 +315,10 @@ def truncate_below(
 
     Returns the size of the list, whether it is still full (an index is a token id), and its lowest score.
     """
-    kept = count_reaching(key, floor, size)
-    if surplus == 0 and kept * COMPACT_FACTOR > size:
+    remaining = count_reaching(key, floor, size)
+    if surplus == 0 and remaining * COMPACT_FACTOR > size:
         return size, is_full, mask_below(key, floor, score, size, scratch)
-    ties = kept - surplus
+    ties = remaining - surplus
     if surplus:
         ties = -surplus
         for i in range(size):

@@ -102,9 +102,9 @@ def pointer(context: Any, builder: Any, kind: Any, array: Any, index: Any, to: A
 @llvm_intrinsic
 def _load(_: Any, array: Any, index: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        found = builder.load(pointer(context, builder, signature.args[0], args[0], args[1], FLOATS))
-        found.align = 4
-        return found
+        vector = builder.load(pointer(context, builder, signature.args[0], args[0], args[1], FLOATS))
+        vector.align = 4
+        return vector
 
     return VECTOR(array, types.intp), build
 

@@ -45,9 +45,9 @@ INT_VECTOR = VectorType("IntVector", INTS)
 
 
 def _read(context: Any, builder: Any, signature: Any, args: Any, kind: Any) -> Any:
-    found = builder.load(pointer(context, builder, signature.args[0], args[0], args[1], kind))
-    found.align = 1
-    return found
+    value = builder.load(pointer(context, builder, signature.args[0], args[0], args[1], kind))
+    value.align = 1
+    return value
 
 
 @llvm_intrinsic
@@ -82,17 +82,17 @@ def _load_float32(_: Any, array: Any, index: Any) -> Any:
     return types.float32(array, types.intp), build
 
 
-def _halves_to_floats(builder: Any, bits: Any, kind: Any, whole: Any) -> Any:
+def _halves_to_floats(builder: Any, bits: Any, kind: Any, constant: Any) -> Any:
     """The bits of float16 (a vector or one) as float32; exact, except for infinities and NaN."""
     if HAS_F16C:
         halves = ir.VectorType(ir.HalfType(), WIDTH) if kind is FLOATS else ir.HalfType()
         short = SHORTS if kind is FLOATS else SHORT
         return builder.fpext(builder.bitcast(builder.trunc(bits, short), halves), kind)
-    sign = builder.shl(builder.and_(bits, whole(0x8000)), whole(16))
-    size = builder.shl(builder.and_(bits, whole(0x7FFF)), whole(13))
+    sign = builder.shl(builder.and_(bits, constant(0x8000)), constant(16))
+    size = builder.shl(builder.and_(bits, constant(0x7FFF)), constant(13))
     rebias = ir.Constant(kind, [REBIAS] * WIDTH if kind is FLOATS else REBIAS)
-    found = builder.fmul(builder.bitcast(size, kind), rebias)
-    return builder.bitcast(builder.or_(builder.bitcast(found, bits.type), sign), kind)
+    value = builder.fmul(builder.bitcast(size, kind), rebias)
+    return builder.bitcast(builder.or_(builder.bitcast(value, bits.type), sign), kind)
 
 
 @llvm_intrinsic
@@ -179,9 +179,9 @@ def _shift_and_mask(_: Any, codes: Any, shift: Any, mask: Any) -> Any:
 
 
 @inline_kernel
-def shift_and_mask(found: Any, shift: int, mask: int) -> Any:
+def shift_and_mask(codes: Any, shift: int, mask: int) -> Any:
     """(code >> shift) & mask."""
-    return _shift_and_mask(found, np.int64(shift), np.int64(mask))
+    return _shift_and_mask(codes, np.int64(shift), np.int64(mask))
 
 
 @llvm_intrinsic
@@ -264,9 +264,9 @@ def _split_digits(_: Any, x: Any, at: Any, record: Any, to: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         def vector(k: int) -> Any:
             begin = builder.add(args[1], args[1].type(k * WIDTH))
-            found = builder.load(pointer(context, builder, signature.args[0], args[0], begin, FLOATS))
-            found.align = 4
-            return found
+            loaded = builder.load(pointer(context, builder, signature.args[0], args[0], begin, FLOATS))
+            loaded.align = 4
+            return loaded
 
         def put(value: Any, index: int) -> None:
             begin = builder.add(args[3], args[3].type(index))
@@ -274,11 +274,11 @@ def _split_digits(_: Any, x: Any, at: Any, record: Any, to: Any) -> Any:
             builder.store(value, where, align=4)
 
         numbers = [vector(k) for k in range(DIGIT_GROUP // WIDTH)]
-        found = _max_exponent(builder, numbers)
-        is_nan = builder.icmp_signed("==", found, INT(NAN_EXPONENT))
+        largest = _max_exponent(builder, numbers)
+        is_nan = builder.icmp_signed("==", largest, INT(NAN_EXPONENT))
         # A group of numbers so small that 21 bits below them are not representable becomes 0.
-        is_zero = builder.or_(is_nan, builder.icmp_signed("<", found, INT(DIGIT_BITS)))
-        exponent = builder.select(is_zero, INT(DIGIT_BITS), found)
+        is_zero = builder.or_(is_nan, builder.icmp_signed("<", largest, INT(DIGIT_BITS)))
+        exponent = builder.select(is_zero, INT(DIGIT_BITS), largest)
         up = builder.shl(builder.sub(INT(2 * BIAS + DIGIT_BITS), exponent), INT(MANTISSA))
         times = llvm_splat(builder, builder.select(is_nan, FLOAT(0.0), builder.bitcast(up, FLOAT)))
         down = builder.shl(builder.sub(exponent, INT(DIGIT_BITS)), INT(MANTISSA))
