@@ -13,31 +13,31 @@ class Rows:
     """A pool beside plain lists: token t of a row is written as a unique number."""
 
     def __init__(self, rows):
-        self.pool, self.texts, self.next = PagedKVCache.empty(SHAPE, rows), [[] for _ in range(rows)], 1
+        self.cache, self.texts, self.next = PagedKVCache.empty(SHAPE, rows), [[] for _ in range(rows)], 1
 
     def write(self, counts):
         counts = np.array(counts)
-        self.pool.reserve(None if (counts == 1).all() and self.next % 2 else counts)
+        self.cache.reserve(None if (counts == 1).all() and self.next % 2 else counts)
         for n, count in enumerate(counts):
             for _ in range(count):
                 place = len(self.texts[n])
-                start = self.pool.starts[n, place // BLOCK] + place % BLOCK
-                self.pool.kv[start] = self.next
+                start = self.cache.starts[n, place // BLOCK] + place % BLOCK
+                self.cache.kv[start] = self.next
                 self.texts[n].append(self.next)
                 self.next += 1
-        self.pool.lengths = self.pool.lengths + counts
+        self.cache.lengths = self.cache.lengths + counts
 
     def select(self, rows):
-        self.pool.select(np.array(rows))
+        self.cache.select(np.array(rows))
         self.texts = [list(self.texts[n]) for n in rows]
 
     def rewind(self, tokens):
-        self.pool.rewind(tokens)
+        self.cache.rewind(tokens)
         self.texts = [text[: len(text) - tokens] for text in self.texts]
 
     def check(self):
         for n, text in enumerate(self.texts):
-            found = [self.pool.kv[self.pool.starts[n, t // BLOCK] + t % BLOCK] for t in range(len(text))]
+            found = [self.cache.kv[self.cache.starts[n, t // BLOCK] + t % BLOCK] for t in range(len(text))]
             assert found == text
 
 
@@ -59,11 +59,11 @@ def test_rows_keep_their_tokens_through_any_sequence_of_operations():
 def test_rows_share_blocks_and_copy_one_when_they_write():
     rows = Rows(1)
     rows.write([10 * BLOCK + 3])
-    assert rows.pool.used == 11
+    assert rows.cache.used == 11
     rows.select([0] * 8)
-    assert rows.pool.used == 11
+    assert rows.cache.used == 11
     rows.write([1] * 8)
-    assert rows.pool.used == 10 + 8
+    assert rows.cache.used == 10 + 8
     rows.check()
 
 
@@ -76,10 +76,10 @@ def test_a_beam_of_16_uses_far_less_memory_than_16_sequences():
     for _ in range(1000):
         rows.write([1] * 16)
         rows.select(np.sort(rng.integers(0, 16, 16)))  # who survives changes at every token
-        most = max(most, rows.pool.used)
+        most = max(most, rows.cache.used)
     one = -(-1020 // BLOCK)
     assert most < 2 * one
-    assert len(rows.pool.users) <= 4 * one
+    assert len(rows.cache.users) <= 4 * one
 
 
 def test_keyless_blocks_have_one_key_before_all_values_of_a_layer():
@@ -92,12 +92,12 @@ def test_keyless_blocks_have_one_key_before_all_values_of_a_layer():
 
 def test_unused_blocks_are_reused():
     rows = Rows(4)
-    begun = len(rows.pool.users)  # 64, or up to twice as many in the memory of a pool that is gone
+    begun = len(rows.cache.users)  # 64, or up to twice as many in the memory of a pool that is gone
     for _ in range(50):
         rows.write([3 * BLOCK] * 4)
         rows.rewind(3 * BLOCK)
-    assert rows.pool.used == 0
-    assert len(rows.pool.users) == begun < 50 * 3 * 4
+    assert rows.cache.used == 0
+    assert len(rows.cache.users) == begun < 50 * 3 * 4
 
 
 def test_joined_rows_still_share_blocks():
@@ -106,10 +106,10 @@ def test_joined_rows_still_share_blocks():
     theirs.next = 1000
     theirs.write([50])
     theirs.select([0, 0])
-    ours.pool.join(theirs.pool)
+    ours.cache.join(theirs.cache)
     ours.texts += [list(text) for text in theirs.texts]
     ours.check()
-    assert ours.pool.used == sum(-(-tokens // BLOCK) for tokens in (20, 3, 50))
+    assert ours.cache.used == sum(-(-tokens // BLOCK) for tokens in (20, 3, 50))
     ours.write([1, 1, 1, 1])
     ours.check()
     theirs.check()
@@ -136,14 +136,14 @@ def refuse_memory(monkeypatch):
         raise MemoryError
 
     monkeypatch.setattr(memory, "_idle_buffers", [])
-    monkeypatch.setattr("unspool.engine.kv_cache.memory", refuse)
+    monkeypatch.setattr("unspool.engine.kv_cache.take_buffer", refuse)
 
 
 def test_rows_are_unchanged_if_memory_runs_out_while_they_diverge(monkeypatch):
     rows = Rows(1)
     rows.write([3])
-    rows.pool.kv[rows.pool.block_size :] = -1
-    rows.select([0] * (len(rows.pool.users) + 1))
+    rows.cache.kv[rows.cache.block_size :] = -1
+    rows.select([0] * (len(rows.cache.users) + 1))
     with monkeypatch.context() as context:
         refuse_memory(context)
         with pytest.raises(MemoryError, match="reduce batch_size"):
@@ -162,26 +162,26 @@ def test_compact_leaves_a_full_cache_unchanged(monkeypatch):
     rows.select([5, 299])
     refuse_memory(monkeypatch)
     with pytest.raises(MemoryError):
-        rows.pool.compact()
-    assert rows.pool.rows == 2
+        rows.cache.compact()
+    assert rows.cache.rows == 2
     rows.check()
 
 
 def test_shared_memory_counts_once_and_compact_frees_unused_memory():
     rows = Rows(2)
     rows.write([3 * BLOCK, 1])
-    block = rows.pool.block_size * 4
-    assert rows.pool.bytes_held(np.array([0])) == 3 * block
+    block = rows.cache.block_size * 4
+    assert rows.cache.bytes_held(np.array([0])) == 3 * block
     rows.select([0, 0, 1])
-    assert rows.pool.bytes_held(np.array([0, 1, 2])) == 4 * block
+    assert rows.cache.bytes_held(np.array([0, 1, 2])) == 4 * block
     rows.select([1] * 600)
     rows.write([1] * 600)
-    large = rows.pool.kv.size
-    rows.pool.compact()  # all of it is in use
-    assert rows.pool.kv.size == large
+    large = rows.cache.kv.size
+    rows.cache.compact()  # all of it is in use
+    assert rows.cache.kv.size == large
     rows.select([5, 299])
-    rows.pool.compact()
-    assert rows.pool.kv.size < large / 4
+    rows.cache.compact()
+    assert rows.cache.kv.size < large / 4
     rows.check()
     rows.write([2, 1])
     rows.check()
