@@ -7,7 +7,7 @@
 for any number of rows. A row is one token at one position of one sequence: the new tokens of a batch, or the
 tokens of a prompt, which attend to each other's keys and values as soon as all are stored. Between
 self-attention and feed-forward, the layers of a decoder attend to a source; an encoder ends with the keys and
-values for them (`cross_attention`). Norms may be before or after a branch or a sum (`nn.residual`), queries
+values for them (`cross_attention`). Norms may be before or after a branch or a sum (`nn.norms`), queries
 and keys may be normalised, and layers may differ in window and rotary angles. Each function below is one
 phase, which all threads share (`threads`).
 """

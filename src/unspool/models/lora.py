@@ -2,7 +2,7 @@
 
     add_adapters(model, LoRA(rank=8))   →   train   →   merge_adapters(model)
 
-Hu et al. 2022 (papers.bib: hu2022lora); the equation is in `nn.low_rank_linear`. A model with adapters runs
+Hu et al. 2022 (papers.bib: hu2022lora); the equation is in `nn.linear`. A model with adapters runs
 on torch, whose parts say what they are; merged, it is the model that it was, with other numbers.
 """
 

@@ -44,7 +44,7 @@ class SequenceModel(nn.Module, Abilities):
         self.config_eos_ids: frozenset[int] = frozenset()
         """End-of-text tokens that the model's files name, for a model without a tokenizer."""
         self.built: ModuleSpec = {}
-        """What it was made of, where its steps can be compiled (`models.engine_choice`)."""
+        """What it was made of, where its steps can be compiled (`engine.engine_choice`)."""
         self._forced_engine: EngineName | None = None
 
     def __repr__(self) -> str:
@@ -62,7 +62,7 @@ class SequenceModel(nn.Module, Abilities):
 
     @property
     def engine(self) -> EngineName:
-        """What runs the steps of a text that begins now: "torch" or "compiled" (`models.engine_choice`).
+        """What runs the steps of a text that begins now: "torch" or "compiled" (`engine.engine_choice`).
 
         It is set to force one of them; None leaves the choice to the model again.
         """
