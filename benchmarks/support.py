@@ -33,7 +33,7 @@ from unspool.basis import BasisTest
 from unspool.data.known_languages import ZipfMarkov
 from unspool.diagnose.overestimation import failures, optimality_gap, underestimation
 from unspool.evaluate.exact_support import Dial, at_mass, support
-from unspool.lab.small_models import Lesson, NarrowTrigram, at_optimum, narrow, some_contexts
+from unspool.lab.small_models import Lesson, NarrowTrigram, at_optimum, sample_contexts, train_narrow
 from unspool.plots.canvas import canvas
 
 TAUS = (0.01, 0.1, 0.5)
@@ -65,7 +65,7 @@ def dials(logp_CV: Tensor, matrix_VD: Tensor, ranks: list[int]) -> dict[str, Dia
 
 
 def examine(language: ZipfMarkov, model: NarrowTrigram, args: argparse.Namespace) -> dict:
-    context_C2 = some_contexts(language, args.contexts, args.seed)
+    context_C2 = sample_contexts(language, args.contexts, args.seed)
     true_CV = torch.from_numpy(language.rows(context_C2.numpy()))
     matrix_VD = model.head.weight.detach()
     with torch.no_grad():
@@ -236,7 +236,7 @@ def main() -> int:
                 progress.advance(bar, args.updates)
                 continue
             lesson = Lesson(args.sentences, args.updates, args.batch, args.seed)
-            model = narrow(language, width, lesson, lambda: progress.advance(bar))
+            model = train_narrow(language, width, lesson, lambda: progress.advance(bar))
             found[str(width)] = examine(language, model, args)
             if args.json:
                 args.json.parent.mkdir(parents=True, exist_ok=True)

@@ -205,4 +205,4 @@ def test_what_cannot_be_written_is_refused(unspool, coins, tmp_path):
         assert status == 2
         assert words in err
     (tmp_path / "x.json").write_text("[]")
-    assert "is no report of the lab" in unspool("lab", "report", "--json", "--from", tmp_path / "x.json")[2]
+    assert "is not a report" in unspool("lab", "report", "--json", "--from", tmp_path / "x.json")[2]

@@ -55,7 +55,7 @@ def test_pairs_of_some_prompts(unspool, systems, tmp_path):
     assert unspool(*argv)[1].startswith("4 items of 4 prompts")
     status, _, err = unspool(*argv)
     assert status == 2
-    assert "holds a rating set already" in err
+    assert "already contains a rating set" in err
 
 
 def test_plain_lines_with_prompts_beside_them(unspool, tmp_path):
@@ -99,7 +99,7 @@ def test_taking_back_and_leaving_for_later(unspool, ratings, piped):
     out = unspool("rate", "answer", ratings, "--rater", "anna")[1]
     found = {it.item: it.choice for it in RatingSet.load(ratings).answers()}
     assert found == {order[0]: "0", order[2]: "1"}
-    assert out.count("Judge the two apart") == 2
+    assert out.count("Rate the two separately") == 2
 
 
 def test_no_system_is_named_and_nothing_steers_the_screen(unspool, tmp_path, piped):
@@ -219,11 +219,11 @@ def test_json_and_a_figure(unspool, answered, tmp_path):
 def test_without_answers_or_without_a_set(unspool, ratings, tmp_path):
     status, _, err = unspool("rate", "report", ratings, "--figure", tmp_path / "f.svg")
     assert status == 2
-    assert "nobody has answered anything" in err
+    assert "has no answers yet" in err
     assert not (tmp_path / "f.svg").exists()
     status, _, err = unspool("rate", "report", tmp_path / "nowhere")
     assert status == 2
-    assert "holds no set.json" in err
+    assert "does not contain set.json" in err
 
 
 def test_preferences(unspool, systems, tmp_path):
@@ -272,7 +272,7 @@ def test_a_filled_sheet_is_recorded(unspool, ratings, tmp_path):
     (tmp_path / "a.csv").write_text(f"rater,item,choice\nbert,{first.id},5\n")
     status, _, err = unspool("rate", "import", ratings, tmp_path / "a.csv")
     assert status == 2
-    assert "row 2: '5' is no answer" in err
+    assert "row 2: '5' is not an answer" in err
     assert len(RatingSet.load(ratings).answers()) == 1
 
 

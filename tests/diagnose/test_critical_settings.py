@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 import unspool as us
-from unspool.diagnose.critical_settings import CRITERIA, Places, criteria, eta_of
+from unspool.diagnose.critical_settings import CRITERIA, Positions, criteria, eta_of
 
 P = [0.5, 0.2, 0.2, 0.1]
 H = -(0.5 * log(0.5) + 0.4 * log(0.2) + 0.1 * log(0.1))
@@ -13,7 +13,7 @@ H = -(0.5 * log(0.5) + 0.4 * log(0.2) + 0.1 * log(0.1))
 
 def critical(logp_V, width=None):
     """{name: the critical setting of every token of one distribution}."""
-    at = Places(logp_V.expand(len(logp_V), -1), torch.arange(len(logp_V)))
+    at = Positions(logp_V.expand(len(logp_V), -1), torch.arange(len(logp_V)))
     return {criterion.name: rule(at).tolist() for criterion, rule in criteria(width).items()}
 
 
@@ -54,10 +54,10 @@ def made(name, setting):
 def test_a_token_survives_exactly_up_to_its_critical_setting(levels, name):
     logp_V = (torch.tensor(levels) * 0.37 + torch.arange(len(levels)) * 0.001).log_softmax(-1)
     criterion = next(c for c in criteria(3) if c.name == name)
-    most = len(levels) if criterion.whole else float("inf") if name in ("kappa", "top-nσ") else 1.0
+    most = len(levels) if criterion.is_integer else float("inf") if name in ("kappa", "top-nσ") else 1.0
     for token, setting in enumerate(critical(logp_V, width=3)[name]):
-        stricter, looser = (1.01, 0.99) if criterion.rising else (0.99, 1.01)
-        if criterion.whole:
+        stricter, looser = (1.01, 0.99) if criterion.is_rising else (0.99, 1.01)
+        if criterion.is_integer:
             stricter, looser = (setting - 1) / setting, 1.0
         if 0 < setting * looser <= most and setting < float("inf"):
             assert us.survivors(made(name, setting * looser), logp_V)[token]
@@ -87,7 +87,7 @@ def test_typical_at_a_setting_near_one_rejects_the_share_that_it_was_found_for()
     logp_NV = (4 * torch.randn(200, 2048, generator=dice)).log_softmax(-1)
     token_N = torch.randint(2048, (200,), generator=dice)
     rule = next(rule for criterion, rule in CRITERIA.items() if criterion.name == "typical")
-    setting = float(rule(Places(logp_NV, token_N)).quantile(0.65))
+    setting = float(rule(Positions(logp_NV, token_N)).quantile(0.65))
     assert setting > 0.99999
     kept_NV = us.survivors(us.Typical(setting), logp_NV)
     share = 1 - float(kept_NV.gather(1, token_N[:, None]).double().mean())

@@ -162,7 +162,7 @@ def test_a_model_that_leaves_the_language_is_lost():
         ([((0,), (1, 2))], [], 1, "lengths"),
         ([((0,), (1, 2))], [0], 1, "lengths"),
         ([((0,), (1, 2))], [1], 0, "span"),
-        ([((0,), (1, 2))], [4], 1, "goes on for more than 4"),
+        ([((0,), (1, 2))], [4], 1, "has more than 4"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(texts, lengths, span, message):

@@ -119,5 +119,5 @@ def test_shares_and_settings_are_each_other_s_inverse(small):
 
 
 def test_an_unknown_sampler_is_refused():
-    with pytest.raises(ValueError, match="nucleus is unknown here: choose from epsilon"):
+    with pytest.raises(ValueError, match="nucleus is unknown: choose from epsilon"):
         rejected_shares(bigram(ROWS), [[0, 1]], {"nucleus": 0.9})

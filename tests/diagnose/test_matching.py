@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from unspool.diagnose.critical_settings import Criterion, First, share_interval
+from unspool.diagnose.critical_settings import Criterion, StrictestSettings, share_interval
 
-EPSILON = Criterion("epsilon", "Sample(Epsilon({}))", rising=True, loosest=0.0)
-TOP_P = Criterion("top-p", "Sample(TopP({}))", rising=False, loosest=1.0)
-TOP_K = Criterion("top-k", "Sample(TopK({}))", rising=False, loosest=inf, whole=True)
-KAPPA = Criterion("kappa", "Sample(Kappa({}, 3))", rising=True, loosest=0.0)
+EPSILON = Criterion("epsilon", "Sample(Epsilon({}))", is_rising=True, loosest=0.0)
+TOP_P = Criterion("top-p", "Sample(TopP({}))", is_rising=False, loosest=1.0)
+TOP_K = Criterion("top-k", "Sample(TopK({}))", is_rising=False, loosest=inf, is_integer=True)
+KAPPA = Criterion("kappa", "Sample(Kappa({}, 3))", is_rising=True, loosest=0.0)
 
 
 def match(criterion, criticals, share):
-    first = First(criterion, [share], len(criticals))
+    first = StrictestSettings(criterion, [share], len(criticals))
     first.extend(criticals)
     return first.match(share)
 
@@ -51,7 +51,7 @@ def test_tokens_that_survive_everything_are_never_rejected():
 @pytest.mark.parametrize("share", [-0.1, 1.0])
 def test_a_share_is_a_share(share):
     with pytest.raises(ValueError, match="share is"):
-        First(EPSILON, [share], 10)
+        StrictestSettings(EPSILON, [share], 10)
 
 
 @given(
@@ -61,7 +61,7 @@ def test_a_share_is_a_share(share):
 )
 def test_at_most_the_share_is_rejected_and_counted_right(criticals, share, criterion):
     found = match(criterion, criticals, share)
-    gone = [c < found.setting if criterion.rising else c >= found.setting for c in criticals]
+    gone = [c < found.setting if criterion.is_rising else c >= found.setting for c in criticals]
     if not (criterion is TOP_P and found.setting == 1):  # p = 1 keeps everything
         assert sum(gone) / len(criticals) == pytest.approx(found.rejected)
     assert found.rejected <= share + 1e-9
@@ -71,7 +71,7 @@ def test_at_most_the_share_is_rejected_and_counted_right(criticals, share, crite
 
 @given(st.lists(st.floats(0, 1), min_size=20, max_size=60))
 def test_what_is_not_needed_changes_nothing(criticals):
-    whole, part = (First(EPSILON, [0.1], len(criticals)) for _ in range(2))
+    whole, part = (StrictestSettings(EPSILON, [0.1], len(criticals)) for _ in range(2))
     whole.extend(criticals)
     for critical in criticals:
         part.push(critical if part.needs(critical) else 1.0)
@@ -92,7 +92,7 @@ def test_a_share_has_an_interval_that_covers_it_as_often_as_it_says():
 
 
 def test_a_match_says_the_interval_of_its_share():
-    first = First(EPSILON, [0.1], 100)
+    first = StrictestSettings(EPSILON, [0.1], 100)
     first.extend([(it + 1) / 200 for it in range(100)])
     found = first.match(0.1)
     assert found.rejected == 0.1

@@ -11,7 +11,7 @@ from unspool.data.known_languages.known_language import TrueModel
 from unspool.diagnose.overestimation import failures, underestimation
 from unspool.diagnose.softmax_bottleneck import (
     bottleneck,
-    first_places,
+    first_positions,
     fitting_contexts,
     least_error,
     log_probabilities,
@@ -118,7 +118,7 @@ def test_what_is_not_finite_is_refused():
     endless = torch.tensor([[0.0, -torch.inf]])
     with pytest.raises(ValueError, match="before any truncation"):
         spectrum(endless)
-    with pytest.raises(ValueError, match="smooth the language"):
+    with pytest.raises(ValueError, match="smooth them first"):
         least_error(endless, 1)
 
 
@@ -308,7 +308,7 @@ class Ending:
 
     vocab_size, bos_id, eos_ids = 3, 0, frozenset({2})
 
-    def watch(self, stop=(), after=None):
+    def detokenizer(self, stop=(), after=None):
         return Silent()
 
     def decode(self, ids):
@@ -316,7 +316,7 @@ class Ending:
 
 
 class Silent:
-    text, finish = "", None
+    text, finish_reason = "", None
 
     def push(self, token):
         return self
@@ -356,9 +356,7 @@ def test_an_encoder_decoder_reads_its_source_and_scores_its_target(kind):
     torch.testing.assert_close(log_probabilities(model, parts, 9), torch.cat(rows))
     sources, targets = zip(*pairs, strict=True)
     assert bottleneck(model, targets, 5, sources=sources) == measure(model, parts, 5)
-    with pytest.raises(
-        ValueError, match="an encoder–decoder, which says nothing of a text without its source"
-    ):
+    with pytest.raises(ValueError, match="the model is an encoder–decoder"):
         bottleneck(model, [[5, 6, 7]])
 
 
@@ -373,10 +371,10 @@ def test_an_encoder_decoder_answers_random_words(kind):
     assert (found.contexts, found.limit, found.rank) == (73, 9, 9)
 
 
-def test_the_first_places_are_read_though_others_are_longer():
+def test_the_first_positions_are_read_even_if_later_windows_are_longer():
     parts = windows([[0, 1, 2], [1, 2, 0, 1, 2, 0, 1], [2, 2]])
-    assert first_places(parts, 4) == [parts[0], Window(1, (1, 2, 0), 1)]
-    assert first_places(parts, 99) == parts
+    assert first_positions(parts, 4) == [parts[0], Window(1, (1, 2, 0), 1)]
+    assert first_positions(parts, 99) == parts
     rows = [[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4]]
     assert sorted(log_probabilities(bigram(rows), parts, 2).exp()[:, 0].tolist()) == pytest.approx([0.1, 0.7])
 

@@ -2,7 +2,8 @@ import pytest
 import torch
 
 import unspool as us
-from unspool.diagnose.text_attention import _kind, attention_maps, draw_attention
+from unspool.diagnose.text_attention import _classify, attention_maps
+from unspool.plots import draw_attention
 from unspool.testing import bigram
 from unspool.tokenization.vocabulary import train_characters
 
@@ -22,13 +23,13 @@ def test_heads_by_hand():
     before[0, 0] = 1
     before[[1, 2, 3], [0, 1, 2]] = 1
     even = torch.ones(4, 4).tril() / torch.arange(1, 5)[:, None]
-    assert [_kind(0, 0, it).looks_at for it in (sink, before, torch.eye(4), even)] == [
+    assert [_classify(0, 0, it).looks_at for it in (sink, before, torch.eye(4), even)] == [
         "the first token",
         "the token before",
         "itself",
         "many tokens",
     ]
-    assert _kind(0, 0, even).share == pytest.approx((1 / 3 + 1 / 4) / 2)
+    assert _classify(0, 0, even).share == pytest.approx((1 / 3 + 1 / 4) / 2)
 
 
 def test_every_head_of_a_language_model():
@@ -39,7 +40,7 @@ def test_every_head_of_a_language_model():
         assert it.weights_TS.shape == (len(found.tokens),) * 2
         assert it.weights_TS.sum(dim=1).tolist() == pytest.approx([1] * len(found.tokens))
         assert it.weights_TS.triu(1).abs().max() == 0
-    assert found.verdict.startswith("4 heads look: ")
+    assert found.verdict.startswith("4 heads attend: ")
 
 
 def test_a_model_that_fills_hidden_places_reads_no_bos():
@@ -70,7 +71,7 @@ def test_an_answer_and_its_source(kind, tmp_path):
     assert one.weights_TS.shape == (len(found.tokens), len(found.sources))
     assert one.weights_TS.sum(dim=1).tolist() == pytest.approx([1] * len(found.tokens), abs=1e-5)
     assert found.sources[:3] == ("f", "e", "d")
-    assert "of its attention" in found.verdict
+    assert "of their attention" in found.verdict
     draw_attention(found, tmp_path / "p.svg")
 
 
@@ -84,9 +85,9 @@ def test_pictures(tmp_path):
 
 
 def test_what_has_no_map_is_told():
-    with pytest.raises(ValueError, match="has no attention"):
+    with pytest.raises(ValueError, match="does not provide attention weights"):
         attention_maps(bigram([[0.5, 0.5]] * 2), [0, 1, 0])
-    with pytest.raises(ValueError, match="at least 3 are needed"):
+    with pytest.raises(ValueError, match="needs at least 3"):
         attention_maps(lm(), "")
     with pytest.raises(ValueError, match="leave it out"):
         attention_maps(lm(), "abc", "def")
@@ -98,5 +99,5 @@ def test_what_has_no_map_is_told():
         .build(TEXT)
         .eval()
     )
-    with pytest.raises(ValueError, match="does not tell where it looks"):
+    with pytest.raises(ValueError, match="does not provide attention weights over the source"):
         attention_maps(summed, "abc", "def")

@@ -3,7 +3,8 @@ from math import log
 import pytest
 
 import unspool as us
-from unspool.diagnose.text_loops import draw_loops, loop_rates
+from unspool.diagnose.text_loops import loop_rates
+from unspool.plots import draw_loops
 from unspool.testing import TableModel, bigram
 
 CYCLE = bigram([[0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.8, 0.1, 0.1]])
@@ -18,7 +19,7 @@ def test_by_hand():
     assert pure.rate == 0
     assert found.verdict == (
         "2 of 2 texts (100%) by greedy end in a loop within 12 tokens, 0 of 2 texts (0%) by pure; log p of a token "
-        "goes from -0.22 in the first turn to -0.22 in turn 4: it does not feed itself"
+        "changes from -0.22 in the first repetition to -0.22 in repetition 4: loops do not reinforce themselves"
     )
 
 
@@ -30,12 +31,12 @@ def test_a_loop_that_feeds_itself():
 
     found = loop_rates(TableModel(table), [[0]], {"greedy": us.Greedy()}, max_new_tokens=30)
     assert found.decoders[0].turns == tuple(sorted(found.decoders[0].turns))
-    assert found.verdict.endswith("in turn 8: the loop feeds itself")
+    assert found.verdict.endswith("in repetition 8: loops reinforce themselves")
 
 
 def test_no_loops_are_told_too(tmp_path):
     found = loop_rates(CYCLE, [[0]], {"pure": us.Sample()}, max_new_tokens=5, seed=3)
-    assert found.verdict == "no text loops within 5 tokens, under any of the decoders"
+    assert found.verdict == "no text ends in a loop within 5 tokens, with any decoder"
     draw_loops(found, tmp_path / "p.svg")
 
 

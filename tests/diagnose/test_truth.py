@@ -6,7 +6,7 @@ import torch
 from unspool.data.known_languages import LANGUAGES
 from unspool.data.known_languages.known_language import TrueModel
 from unspool.diagnose.overestimation import distance, sentences, speaks, true_probabilities
-from unspool.diagnose.softmax_bottleneck import first_places, log_probabilities, rank_limit, spectrum
+from unspool.diagnose.softmax_bottleneck import first_positions, log_probabilities, rank_limit, spectrum
 from unspool.heads.softmax import SoftmaxHeadConfig
 from unspool.models.rnn_lm import RNNConfig
 from unspool.testing import bigram
@@ -59,7 +59,7 @@ def test_the_truth_is_told_at_the_places_of_the_model():
     assert len(found) == 20
     prefixes = [
         it.tokens[:end]
-        for it in sorted(first_places(parts, 20), key=lambda it: len(it.tokens), reverse=True)
+        for it in sorted(first_positions(parts, 20), key=lambda it: len(it.tokens), reverse=True)
         for end in range(1, len(it.tokens))
     ]
     expected = torch.stack([torch.from_numpy(LANGUAGE.next(prefix)) for prefix in prefixes])

@@ -36,5 +36,5 @@ def test_words_whose_senses_are_far_apart_come_first_among_equals():
 
 
 def test_another_head_has_no_senses():
-    with pytest.raises(TypeError, match="only a KerBS head has senses"):
+    with pytest.raises(TypeError, match="does not have a KerBS head"):
         senses(nn.Linear(2, 2))

@@ -59,7 +59,7 @@ def test_an_empty_answer_has_no_log_probability():
 
 
 def test_a_row_without_answers_is_refused():
-    with pytest.raises(ValueError, match="'d' has no answer"):
+    with pytest.raises(ValueError, match="'d' needs at least one answer"):
         DecoderRow("d", "D()", (), 1.0)
 
 

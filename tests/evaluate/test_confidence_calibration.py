@@ -84,7 +84,7 @@ def test_the_null_interval_of_certain_choices_is_zero():
 @pytest.mark.parametrize(
     ("confidences", "correct", "said"),
     [
-        ([], [], "one choice or more"),
+        ([], [], "one or more choices"),
         ([0.5], [], "1 confidences"),
         ([1.5], [True], "≤ 1"),
         ([0.5], [1], "True"),

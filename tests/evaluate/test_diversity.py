@@ -59,7 +59,7 @@ def test_nothing_to_measure_is_an_error():
         distinct_n([])
     with pytest.raises(ValueError, match="two different tokens"):
         zipf_coefficient(["aaa"])
-    with pytest.raises(ValueError, match="at least one token"):
+    with pytest.raises(ValueError, match="whole number, at least 1"):
         ngrams("abc", 0)
 
 
@@ -73,9 +73,9 @@ def test_shares_stay_in_range_and_agree(tokens, n):
 
 @pytest.mark.parametrize("measure", [distinct_n, seq_rep_n, zipf_coefficient])
 def test_letters_are_not_taken_for_texts(measure):
-    with pytest.raises(TypeError, match=r"texts is one text, 'hello', .* give a list of texts"):
+    with pytest.raises(TypeError, match=r"texts is one string, 'hello': give a list of texts"):
         measure("hello")
-    with pytest.raises(TypeError, match=r"text 0 is 1, but must be a list of tokens, .* give \[text\]"):
+    with pytest.raises(TypeError, match=r"text 0 is 1, but must be a list of tokens or a string"):
         measure([1, 2, 3])
     with pytest.raises(TypeError, match="texts is None, but must be a list of texts"):
         measure(None)
@@ -84,7 +84,7 @@ def test_letters_are_not_taken_for_texts(measure):
 
 
 def test_tensors_are_refused_for_their_numbers_are_never_equal():
-    with pytest.raises(TypeError, match=r"array\.tolist\(\)"):
+    with pytest.raises(TypeError, match=r"must be a list of tokens or a string"):
         distinct_n([torch.tensor([1, 1, 1])])
     with pytest.raises(TypeError, match="must be a list of tokens"):
         rep_n(torch.tensor([1, 1, 1]))
@@ -92,7 +92,7 @@ def test_tensors_are_refused_for_their_numbers_are_never_equal():
 
 @pytest.mark.parametrize("n", [0, -1, 1.5, "2", None])
 def test_n_is_a_whole_number(n):
-    with pytest.raises(ValueError, match="at least one token"):
+    with pytest.raises(ValueError, match="whole number, at least 1"):
         ngrams("abc", n)
 
 

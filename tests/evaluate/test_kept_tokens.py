@@ -45,5 +45,5 @@ def test_basis_aware_keeps_what_it_draws():
 
 
 def test_a_beam_has_no_next_token():
-    with pytest.raises(TypeError, match="no distribution over next tokens"):
+    with pytest.raises(TypeError, match="does not have a next-token distribution"):
         of(us.Beam(3))

@@ -19,7 +19,7 @@ def test_bleu_has_the_same():
 
 @pytest.mark.parametrize(
     ("outputs", "references", "said"),
-    [(["a"], ["a", "b"], "1 outputs cannot"), ([], [], "at least one"), (["a"], [""], "are empty")],
+    [(["a"], ["a", "b"], "1 outputs but"), ([], [], "at least one"), (["a"], [""], "are empty")],
 )
 def test_what_has_no_ratio_is_refused(outputs, references, said):
     with pytest.raises(ValueError, match=said):

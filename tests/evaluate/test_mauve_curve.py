@@ -67,7 +67,7 @@ def test_a_cluster_for_every_ten_texts():
 class Counting(Abilities):
     """A model whose hidden state is the sum and the number of the tokens it has read."""
 
-    vocab_size, context, text = 9, 4, None
+    vocab_size, context, tokenizer = 9, 4, None
 
     def start(self, prompts):
         hidden_ND = torch.tensor([[float(sum(row)), float(len(row))] for row in prompts])
@@ -95,7 +95,7 @@ def test_features_take_texts_as_they_are():
     ):
         with pytest.raises(ValueError, match=message):
             features(model, texts)
-    with pytest.raises(ValueError, match="text 0 has 5 tokens, and the model reads at most 4"):
+    with pytest.raises(ValueError, match="text 0 has 5 tokens but the context is 4"):
         features(Counting(), [[1] * 5])
     with pytest.raises(ValueError, match="an encoder–decoder"):
         features(us.load("dates"), ["1921"])
@@ -106,7 +106,7 @@ def test_features_take_texts_as_they_are():
 def test_few_texts_are_refused():
     rng = torch.Generator().manual_seed(0)
     few, many = (torch.randn(count, 5, generator=rng) for count in (20, 300))
-    with pytest.raises(ValueError, match="there are 20 generated texts, and MAUVE of fewer than 300"):
+    with pytest.raises(ValueError, match="MAUVE needs at least 300 generated texts, found 20"):
         mauve(many, few)
     assert mauve(many, many).texts == (300, 300)
 
@@ -129,7 +129,7 @@ def test_texts_are_cut_to_one_length():
     assert common_length(Counting(), human, generated) == 3
     found = text_mauve(Counting(), human, generated, least=10)
     assert (found.length, found.texts) == (3, (20, 19))
-    with pytest.raises(ValueError, match="19 generated texts of at least 3 tokens"):
+    with pytest.raises(ValueError, match="generated texts of at least 3 tokens, found 19"):
         text_mauve(Counting(), human, generated, least=20)
 
 

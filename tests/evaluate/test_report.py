@@ -148,5 +148,5 @@ def test_texts_cannot_become_markup():
 
 
 def test_answers_must_match_the_prompts():
-    with pytest.raises(ValueError, match="answers 1 prompts of 2"):
+    with pytest.raises(ValueError, match="has 1 answers for 2 prompts"):
         html_report([row("A", "x")], ["p", "q"], {})

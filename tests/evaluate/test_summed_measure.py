@@ -16,7 +16,7 @@ def test_drawn_corpora_are_those_of_the_texts_drawn():
     measure = ratio_of([1, 2, 5], [2, 2, 4])
     times_BN = np.array([[3, 0, 0], [0, 1, 2]], dtype=float)
     expected = [ratio_of([1] * 3, [2] * 3).value, ratio_of([2, 5, 5], [2, 4, 4]).value]
-    assert measure.drawn(times_BN).tolist() == expected
+    assert measure.resampled(times_BN).tolist() == expected
 
 
 def test_extremes_are_no_errors():
@@ -28,12 +28,12 @@ def test_extremes_are_no_errors():
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: mean_of([]), "at least one text"),
+        (lambda: mean_of([]), "at least one number"),
         (lambda: mean_of([float("nan")]), "must be a finite number"),
-        (lambda: ratio_of([1], [1, 2]), "1 numbers stand above and 2 below"),
-        (lambda: SummedMeasure(np.zeros(3), float), "must be an array"),
-        (lambda: SummedMeasure(np.zeros((0, 2)), float), "one text or more"),
-        (lambda: SummedMeasure(np.array([["a"]]), float), "must hold numbers"),
+        (lambda: ratio_of([1], [1, 2]), "1 numbers above but 2 below"),
+        (lambda: SummedMeasure(np.zeros(3), float), "must be a non-empty array"),
+        (lambda: SummedMeasure(np.zeros((0, 2)), float), "non-empty"),
+        (lambda: SummedMeasure(np.array([["a"]]), float), "must hold finite numbers"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(make, said):

@@ -39,7 +39,7 @@ class Slow(Abilities):
 class Answers(Abilities):
     """A StepModel whose prompts are sources: p(t | source, target so far) depends on all of them."""
 
-    answers, vocab_size, context, text = True, 3, 4, None
+    is_encoder_decoder, vocab_size, context, tokenizer = True, 3, 4, None
 
     def __init__(self):
         self.inner = TableModel(lambda row: ROWS[sum(row) % 3])
@@ -165,7 +165,7 @@ def test_windows_of_different_sizes_stay_within_learned_positions(batch):
         with torch.no_grad():
             logp_TV = model(torch.tensor([part.tokens]))[0]
         want += [
-            (part.tokenizer, part.tokens[t], logp_TV[t - 1, part.tokens[t]].item())
+            (part.text, part.tokens[t], logp_TV[t - 1, part.tokens[t]].item())
             for t in range(part.first, len(part.tokens))
         ]
     found = sorted(scored(model, parts, batch))
@@ -212,25 +212,25 @@ def test_a_target_that_is_a_string_has_no_beginning_and_an_end():
 def test_pairs_that_do_not_fit_are_cut_or_refused():
     model = Answers()
     assert paired(model, [([1] * 4, [2] * 6)], cut=True) == [Window(0, (1, 1, 1, 1, 2, 2, 2, 2), 4)]
-    with pytest.raises(ValueError, match="pair 0 has a target of 6 tokens, and the model reads at most 4"):
+    with pytest.raises(ValueError, match="pair 0 has a target of 6 tokens but the context is 4"):
         paired(model, [([1] * 4, [2] * 6)])
     with pytest.raises(ValueError, match="pair 0 has a source of 5 tokens"):
         paired(model, [([1] * 5, [2])], cut=True)
     for source, target in (([], [1]), ([1], [])):
-        with pytest.raises(ValueError, match=r"pair 0 has .* Leave it out"):
+        with pytest.raises(ValueError, match=r"pair 0 has .* leave out pairs"):
             paired(model, [(source, target)])
 
 
 def test_sources_belong_to_encoder_decoders():
-    with pytest.raises(ValueError, match=r"says nothing of a text without its source: give sources=\[…\]"):
+    with pytest.raises(ValueError, match=r"the model is an encoder–decoder: give sources=\[…\]"):
         forced(Answers(), [[0, 1]])
     with pytest.raises(ValueError, match="one source for each text"):
         forced(Answers(), [[0, 1]], [[1], [2]])
     with pytest.raises(ValueError, match="one source for each text"):
         forced(Answers(), ["a"], "a")
-    with pytest.raises(ValueError, match="leave context and stride out"):
+    with pytest.raises(ValueError, match="leave them out"):
         forced(Answers(), [[0, 1]], [[1]], stride=1)
-    with pytest.raises(ValueError, match="has no use for sources"):
+    with pytest.raises(ValueError, match="sources are for encoder–decoders"):
         forced(bigram(ROWS), [[0, 1]], [[1]])
 
 
@@ -261,7 +261,7 @@ def test_a_source_is_read_in_its_own_vocabulary():
             return [1] * len(text)
 
     class Translator(Answers):
-        text, source_text, source_vocab_size = Target(), Source(), 10
+        tokenizer, source_tokenizer, source_vocab_size = Target(), Source(), 10
 
     (window,) = forced(Translator(), ["a"], sources=["bc"])
     assert (window.tokens, window.first) == ((9, 9, 1, 2), 2)

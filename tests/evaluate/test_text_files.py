@@ -73,7 +73,7 @@ def test_shared_prompts_come_from_the_outputs_or_a_file(tmp_path):
         ('{"text": 3}', 'x.jsonl:1: expected {"text"'),
         ('{"text": "a", "prompt": 3}', 'x.jsonl:1: "prompt" must be a string'),
         ('{"text": "a"}\n{"text": "a", "prompt": "b"}', "1 of 2 lines have a prompt"),
-        ('{"text": "\\ud800"}', "half a character"),
+        ('{"text": "\\ud800"}', "lone surrogate"),
     ],
 )
 def test_an_invalid_output_file_raises(tmp_path, content, said):

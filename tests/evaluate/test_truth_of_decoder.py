@@ -95,9 +95,9 @@ def test_any_tail_of_contexts_is_counted():
 
 def test_what_does_not_fit_is_refused():
     coin = TableModel(lambda row: [0.5, 0.5])
-    with pytest.raises(ValueError, match="that learnt this language"):
+    with pytest.raises(ValueError, match="expected a language model"):
         decoder_truth(us.Greedy(), coin, LANGUAGE)
-    with pytest.raises(TypeError, match=r"one of unspool\.data\.languages"):
+    with pytest.raises(TypeError, match=r"one of unspool\.data\.known_languages"):
         decoder_truth(us.Greedy(), coin, "agreement")
-    with pytest.raises(TypeError, match="no distribution"):
+    with pytest.raises(TypeError, match="next-token distribution"):
         decoder_truth(us.Beam(2), TrueModel(LANGUAGE), LANGUAGE)

@@ -45,7 +45,7 @@ def test_a_record_is_judged_anew(finding, coin, tmp_path):
 def test_another_file_is_refused(text, coin, tmp_path):
     path = tmp_path / "lab.json"
     path.write_text(text)
-    with pytest.raises(ValueError, match="is no report of the lab"):
+    with pytest.raises(ValueError, match="is not a report"):
         findings_of_file(path, [coin])
 
 

@@ -9,11 +9,11 @@ from unspool.lab.report import (
     write_figures,
 )
 from unspool.lab.results import Finding
-from unspool.lab.running import measured
+from unspool.lab.running import measure_once
 
 
 def test_the_html_page_has_no_scripts_and_no_external_resources(coin):
-    page = html_page([Finding(coin, tuple(measured(coin, seed, False) for seed in (1, 2)))])
+    page = html_page([Finding(coin, tuple(measure_once(coin, seed, False) for seed in (1, 2)))])
     assert "<script" not in page
     assert re.findall(r'(?:src|href)="(?!#)[^"]*"', re.sub(r"<svg.*?</svg>", "", page, flags=re.DOTALL)) == []
     for part in (
@@ -44,7 +44,7 @@ def test_both_pages_say_that_criteria_were_changed(coin):
 
 
 def test_the_markdown_page_links_to_its_figures(coin, tmp_path):
-    findings = [Finding(coin, tuple(measured(coin, seed, False) for seed in (1, 2)))]
+    findings = [Finding(coin, tuple(measure_once(coin, seed, False) for seed in (1, 2)))]
     page = markdown_page(findings)
     for part in (
         "**1 claims: 1 mixed.** Seeds 1, 2",
@@ -67,7 +67,7 @@ def test_a_claim_without_results_has_no_figure(coin, tmp_path):
 
 
 def test_a_figure_is_the_same_every_time(coin, tmp_path):
-    finding = Finding(coin, (measured(coin, 1, False),))
+    finding = Finding(coin, (measure_once(coin, 1, False),))
     svg = figure_svg(finding)
     assert svg == figure_svg(finding)
     assert svg.startswith("<svg")

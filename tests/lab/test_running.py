@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from unspool.lab.running import measured, run
+from unspool.lab.running import measure_once, run
 
 
 def test_every_seed_is_measured_once(coin, tmp_path):
@@ -53,7 +53,7 @@ def test_the_seed_is_all_that_is_random_and_the_callers_dice_are_untouched(coin)
     claim, threads = replace(coin, measure=random), torch.get_num_threads()
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    one, two, again = (measured(claim, seed, False).numbers for seed in (1, 2, 1))
+    one, two, again = (measure_once(claim, seed, False).numbers for seed in (1, 2, 1))
     assert one == again != two
     assert one["threads"] == 1
     assert torch.equal(torch.get_rng_state(), before)

@@ -3,7 +3,7 @@ import torch
 
 from unspool.data.known_languages import ZipfMarkov
 from unspool.diagnose.overestimation import optimality_gap
-from unspool.lab.small_models import Lesson, at_optimum, narrow, places, some_contexts
+from unspool.lab.small_models import Lesson, at_optimum, sample_contexts, train_narrow, trigram_contexts
 
 
 def test_the_optimum_has_the_truths_mean_row():
@@ -21,7 +21,7 @@ def test_the_optimum_has_the_truths_mean_row():
 
 def test_places_by_hand():
     language = ZipfMarkov(word_count=1, order=2, stop=1.0)  # the one sentence has one word
-    contexts, nexts = places(language, 1, 1)
+    contexts, nexts = trigram_contexts(language, 1, 1)
     assert contexts.tolist() == [[1, 1], [1, 4]]
     assert nexts.tolist() == [4, 2]
 
@@ -29,8 +29,8 @@ def test_places_by_hand():
 def test_a_model_learns_what_can_follow():
     language, ticks = ZipfMarkov(word_count=6, branching=2), []
     lesson = Lesson(200, 60, 64)
-    model = narrow(language, 4, lesson, lambda: ticks.append(1))
-    contexts = some_contexts(language, 20, 1)
+    model = train_narrow(language, 4, lesson, lambda: ticks.append(1))
+    contexts = sample_contexts(language, 20, 1)
     true = torch.from_numpy(language.rows(contexts.numpy()))
     with torch.no_grad():
         logp = model(contexts)

@@ -1,4 +1,4 @@
-"""The strictest setting of each truncation under which a given token y survives, in closed form.
+"""The strictest setting of each truncation that keeps a given token y, in closed form.
 
     top-k      k* = 1 + |{x : p(x) > p(y)}|                        survives ⇔ k ≥ k*
     top-p      p* = mass of the tokens ranked before y             survives ⇔ p > p*
@@ -10,10 +10,10 @@
     eta        η* = max(p(y), (p(y)·e^H)²)                         survives ⇔ η ≤ η*
     κ          g* = κ·p(y)                                         survives ⇔ g ≤ g*
 
-Each follows from the definition of the rule, in `unspool.decode.transforms`. For η: p ≥ min(η, √η·e^(−H))
-⇔ p ≥ η or p·e^H ≥ √η. A token that a rule always keeps (the most probable one) survives every setting.
+Each follows from the definition of the rule in `unspool.decode.transforms`. For η: p ≥ min(η, √η·e^(−H))
+⇔ p ≥ η or p·e^H ≥ √η. The most probable token survives every setting.
 
-Matching parameters by the human tokens that they reject: Hewitt, Manning & Liang 2022, §5; Finlayson et al.
+Parameters matched by the share of rejected human tokens: Hewitt, Manning & Liang 2022, §5; Finlayson et al.
 2024, §6. papers.bib: hewitt2022truncation, finlayson2024closing
 """
 
@@ -35,212 +35,211 @@ from unspool.decode.transforms.kappa import log_kappa
 
 @dataclass(frozen=True)
 class Criterion:
-    """A truncation with one setting, of which every token has a strictest one that it survives."""
+    """A truncation with one setting."""
 
     name: str
     spec: str
-    """The decoder, with {} for the setting."""
-    rising: bool
-    """Whether a larger setting cuts more."""
+    """Decoder string, with {} for the setting."""
+    is_rising: bool
+    """Whether a larger setting rejects more."""
     loosest: float
-    """The setting that cuts nothing."""
-    whole: bool = False
+    """The setting that keeps all tokens."""
+    is_integer: bool = False
 
     def rejects(self, setting: float, critical_N: Tensor) -> Tensor:
-        """Of tokens with these critical settings, which are cut."""
-        if self.rising:
+        """Return for each critical setting whether its token is rejected."""
+        if self.is_rising:
             return critical_N < setting
-        # The loosest setting cuts nothing, whatever rounding says.
-        return critical_N > setting if self.whole or setting == self.loosest else critical_N >= setting
+        # The loosest setting keeps all tokens in spite of rounding.
+        return critical_N > setting if self.is_integer or setting == self.loosest else critical_N >= setting
 
     def decoder(self, setting: float) -> str:
-        """The decoder at a setting, as `unspool.parse` reads it."""
-        if self.whole:
+        """Return the decoder string for `unspool.parse`."""
+        if self.is_integer:
             return self.spec.format(round(setting))
         short = f"{setting:.6g}"
-        # 0.99999999 must not become 1, which would cut nothing at all.
+        # 0.99999999 must not be rounded to 1, which would keep all tokens.
         return self.spec.format(repr(setting) if float(short) == self.loosest != setting else short)
 
 
-Critical = Callable[["Places"], Tensor]
+Critical = Callable[["Positions"], Tensor]
 
 
 @dataclass(frozen=True)
-class Places:
-    """The model's distributions at N places, the tokens that stand there, and what the rules look at."""
+class Positions:
+    """The model's distributions at N positions, the tokens there, and derived quantities."""
 
     logp_NV: Tensor
     token_N: Tensor
 
     @cached_property
     def p_NV(self) -> Tensor:
-        """The probabilities, in float64."""
+        """Probabilities in float64."""
         return self.logp_NV.double().exp()
 
     @cached_property
     def logp_N1(self) -> Tensor:
-        """log p of the tokens that stand there."""
+        """log p of the tokens."""
         return self.logp_NV.gather(1, self.token_N[:, None])
 
     @cached_property
     def p_N(self) -> Tensor:
-        """p of the tokens that stand there."""
+        """p of the tokens."""
         return self.logp_N1[:, 0].double().exp()
 
     @cached_property
     def best_N(self) -> Tensor:
-        """The largest log p of each row."""
+        """Largest log p of each row."""
         return self.logp_NV.amax(dim=-1)
 
     @cached_property
     def is_best_N(self) -> Tensor:
-        """Whether no token is more probable."""
+        """Whether the token is the most probable one."""
         return self.logp_N1[:, 0] >= self.best_N
 
     @cached_property
     def entropy_N(self) -> Tensor:
-        """H, in nats."""
+        """H in nats."""
         return -(self.p_NV * self.logp_NV.clamp(min=torch.finfo(self.logp_NV.dtype).min)).sum(dim=-1)
 
 
-def top_k(at: Places) -> Tensor:
-    """The rank, tokens that tie with y not counted."""
-    return (at.logp_NV > at.logp_N1).sum(dim=-1).double() + 1
+def top_k(positions: Positions) -> Tensor:
+    """Rank of y, without ties."""
+    return (positions.logp_NV > positions.logp_N1).sum(dim=-1).double() + 1
 
 
-def top_p(at: Places) -> Tensor:
-    """The mass ranked before y: among equals, the lower id goes first."""
-    tied_NV = at.logp_NV == at.logp_N1
-    first_NV = torch.arange(at.logp_NV.shape[1], device=at.logp_NV.device) < at.token_N[:, None]
-    return _mass(at, (at.logp_NV > at.logp_N1) | (tied_NV & first_NV))
+def top_p(positions: Positions) -> Tensor:
+    """Mass ranked before y; among equals the lower id ranks first."""
+    tied_NV = positions.logp_NV == positions.logp_N1
+    first_NV = (
+        torch.arange(positions.logp_NV.shape[1], device=positions.logp_NV.device) < positions.token_N[:, None]
+    )
+    return _mass(positions, (positions.logp_NV > positions.logp_N1) | (tied_NV & first_NV))
 
 
-def typical(at: Places) -> Tensor:
-    """The mass of more typical tokens."""
-    # In the precision of the rule itself: equal distances must be equal here, too.
-    entropy_N1 = -(at.logp_NV * at.logp_NV.exp()).nansum(dim=-1, keepdim=True)
-    distance_NV = (-at.logp_NV - entropy_N1).abs()
-    return _mass(at, distance_NV < distance_NV.gather(1, at.token_N[:, None]))
+def typical(positions: Positions) -> Tensor:
+    """Mass of more typical tokens."""
+    # Use the precision of the transform, so that equal distances stay equal.
+    entropy_N1 = -(positions.logp_NV * positions.logp_NV.exp()).nansum(dim=-1, keepdim=True)
+    distance_NV = (-positions.logp_NV - entropy_N1).abs()
+    return _mass(positions, distance_NV < distance_NV.gather(1, positions.token_N[:, None]))
 
 
-def top_n_sigma(at: Places) -> Tensor:
-    """How many standard deviations y lies below the best token."""
-    below_NV = (at.best_N[:, None] - at.logp_NV).double()
+def top_n_sigma(positions: Positions) -> Tensor:
+    """Distance of y to the best token in standard deviations."""
+    below_NV = (positions.best_N[:, None] - positions.logp_NV).double()
     there_NV = below_NV < inf
     size_N = there_NV.sum(dim=-1)
     below_NV = below_NV.masked_fill(~there_NV, 0)
     mean_N = below_NV.sum(dim=-1) / size_N
     sigma_N = (below_NV.square().sum(dim=-1) / size_N - mean_N.square()).clamp(min=0).sqrt()
-    return ((at.best_N - at.logp_N1[:, 0]).double() / sigma_N).masked_fill(at.is_best_N, 0.0)
+    return ((positions.best_N - positions.logp_N1[:, 0]).double() / sigma_N).masked_fill(
+        positions.is_best_N, 0.0
+    )
 
 
-def epsilon(at: Places) -> Tensor:
-    """The probability itself."""
-    return at.p_N.masked_fill(at.is_best_N, 1.0)
+def epsilon(positions: Positions) -> Tensor:
+    """p(y)."""
+    return positions.p_N.masked_fill(positions.is_best_N, 1.0)
 
 
-def min_p(at: Places) -> Tensor:
-    """The probability relative to the best."""
-    return at.p_N / at.best_N.double().exp()
+def min_p(positions: Positions) -> Tensor:
+    """p(y) / max p."""
+    return positions.p_N / positions.best_N.double().exp()
 
 
-def top_a(at: Places) -> Tensor:
-    """The probability relative to the square of the best."""
-    return (at.p_N / at.best_N.double().exp().square()).clamp(max=1.0)
+def top_a(positions: Positions) -> Tensor:
+    """p(y) / (max p)²."""
+    return (positions.p_N / positions.best_N.double().exp().square()).clamp(max=1.0)
 
 
-def eta(at: Places) -> Tensor:
+def eta(positions: Positions) -> Tensor:
     """max(p, (p·e^H)²)."""
-    return eta_of(at.p_N, at.entropy_N).masked_fill(at.is_best_N, 1.0)
+    return eta_of(positions.p_N, positions.entropy_N).masked_fill(positions.is_best_N, 1.0)
 
 
 def eta_of(threshold_N: Tensor, entropy_N: Tensor) -> Tensor:
-    """The η at which min(η, √η·e^(−H)) is `threshold_N`: the inverse of the η rule; 1 is the largest η."""
+    """Return the η, at most 1, for which min(η, √η·e^(−H)) is `threshold_N`."""
     return torch.maximum(threshold_N, (threshold_N * entropy_N.exp()).square()).clamp(max=1.0)
 
 
 def kappa(width: int) -> Critical:
-    """κ·p, for a model of some width."""
+    """Return the function κ·p(y) for a model of this width."""
 
-    def critical(at: Places) -> Tensor:
-        scaled_N = (log_kappa(at.logp_NV, width + 1)[:, 0] + at.logp_N1[:, 0]).double().exp()
-        return scaled_N.masked_fill(at.is_best_N, inf)
+    def critical(positions: Positions) -> Tensor:
+        scaled_N = (log_kappa(positions.logp_NV, width + 1)[:, 0] + positions.logp_N1[:, 0]).double().exp()
+        return scaled_N.masked_fill(positions.is_best_N, inf)
 
     return critical
 
 
-def _mass(at: Places, which_NV: Tensor) -> Tensor:
-    return (at.p_NV * which_NV).sum(dim=-1) / at.p_NV.sum(dim=-1)
+def _mass(positions: Positions, which_NV: Tensor) -> Tensor:
+    return (positions.p_NV * which_NV).sum(dim=-1) / positions.p_NV.sum(dim=-1)
 
 
 CRITERIA: dict[Criterion, Critical] = {
-    Criterion("top-k", "Sample(TopK({}))", rising=False, loosest=inf, whole=True): top_k,
-    Criterion("top-p", "Sample(TopP({}))", rising=False, loosest=1.0): top_p,
-    Criterion("typical", "Sample(Typical({}))", rising=False, loosest=1.0): typical,
-    Criterion("top-nσ", "Sample(TopNSigma({}))", rising=False, loosest=inf): top_n_sigma,
-    Criterion("epsilon", "Sample(Epsilon({}))", rising=True, loosest=0.0): epsilon,
-    Criterion("min-p", "Sample(MinP({}))", rising=True, loosest=0.0): min_p,
-    Criterion("top-a", "Sample(TopA({}))", rising=True, loosest=0.0): top_a,
-    Criterion("eta", "Sample(Eta({}))", rising=True, loosest=0.0): eta,
+    Criterion("top-k", "Sample(TopK({}))", is_rising=False, loosest=inf, is_integer=True): top_k,
+    Criterion("top-p", "Sample(TopP({}))", is_rising=False, loosest=1.0): top_p,
+    Criterion("typical", "Sample(Typical({}))", is_rising=False, loosest=1.0): typical,
+    Criterion("top-nσ", "Sample(TopNSigma({}))", is_rising=False, loosest=inf): top_n_sigma,
+    Criterion("epsilon", "Sample(Epsilon({}))", is_rising=True, loosest=0.0): epsilon,
+    Criterion("min-p", "Sample(MinP({}))", is_rising=True, loosest=0.0): min_p,
+    Criterion("top-a", "Sample(TopA({}))", is_rising=True, loosest=0.0): top_a,
+    Criterion("eta", "Sample(Eta({}))", is_rising=True, loosest=0.0): eta,
 }
 
 
 def criteria(width: int | None) -> dict[Criterion, Critical]:
-    """Every criterion; the κ rule is among them where the model's width is known."""
+    """Return all criteria; the κ rule only if the width of the model is known."""
     if width is None:
         return CRITERIA
     spec = f"Sample(Kappa({{}}, {width}))"
-    return {**CRITERIA, Criterion("kappa", spec, rising=True, loosest=0.0): kappa(width)}
-
-
-# The setting of a rule that rejects a given share of tokens, from the strictest one that each survives.
-#
-#     of N critical settings, in the order in which a rule grows stricter, ⌊share·N⌋ are passed over
-#
-# Tokens with equal critical settings are rejected together or not at all, so that fewer may be rejected than
-# asked for; never more. On other text of the same kind the share differs: the 95 % interval of a share of N
-# tokens (Wilson's) says by how much. It counts tokens as independent, which those of one text are not quite.
+    return {**CRITERIA, Criterion("kappa", spec, is_rising=True, loosest=0.0): kappa(width)}
 
 
 @dataclass(frozen=True)
 class Match:
-    """A sampler, set so that it rejects a share of the tokens of a text."""
+    """A sampler with the setting that rejects a share of the tokens of a text."""
 
     sampler: str
     setting: float
     decoder: str
-    """As `unspool.parse` reads it."""
+    """String for `unspool.parse`."""
     share: float
-    """The share of tokens that was to be rejected …"""
+    """Requested share of rejected tokens."""
     rejected: float
-    """… and the one that is."""
+    """Actual share; smaller if tokens tie."""
     tokens: int
-    """How many tokens that was measured on."""
+    """Number of measured tokens."""
     low: float
     high: float
-    """The 95 % interval of the share that is rejected of other text of the same kind."""
+    """Wilson's 95 % interval of the share on other text of the same kind, for independent tokens."""
 
 
-class First:
-    """The first critical settings that a rule passes over as it grows stricter: as many as are needed."""
+class StrictestSettings:
+    """Collects the critical settings of the tokens that a rule rejects first.
+
+    Of N critical settings, sorted as the rule becomes stricter, the first ⌊share·N⌋ are rejected. Tokens with
+    equal critical settings are rejected together or not at all, so fewer may be rejected, but never more.
+    """
 
     def __init__(self, criterion: Criterion, shares: Sequence[float], tokens: int) -> None:
         self.criterion = criterion
         self.tokens = tokens
-        self._count = max(_passed(share, tokens) for share in shares) + 1
-        self._sign = 1 if criterion.rising else -1
+        self._count = max(_count_rejected(share, tokens) for share in shares) + 1
+        self._sign = 1 if criterion.is_rising else -1
         self._heap: list[float] = []
 
     def needs(self, critical: float) -> bool:
-        """Whether a token that survives this setting, and maybe stricter ones, may be among the first."""
+        """Whether a token with this critical setting, or a stricter one, can be among the first."""
         return len(self._heap) < self._count or self._sign * critical < -self._heap[0]
 
     def push(self, critical: float) -> None:
-        """Take one more token into account."""
+        """Add the critical setting of one token."""
         self.extend([critical])
 
     def extend(self, criticals: Iterable[float]) -> None:
-        """Take more tokens into account."""
+        """Add critical settings."""
         for critical in criticals:
             key = -self._sign * critical
             if len(self._heap) < self._count:
@@ -249,12 +248,12 @@ class First:
                 heappushpop(self._heap, key)
 
     def match(self, share: float) -> Match:
-        """The setting that rejects this share."""
+        """Return the setting that rejects this share."""
         order = sorted(-key for key in self._heap)
-        survivor = order[_passed(share, self.tokens)]
+        survivor = order[_count_rejected(share, self.tokens)]
         rejected = sum(key < survivor for key in order)
         before = order[rejected - 1] if rejected else self._sign * self.criterion.loosest
-        setting = self._sign * (survivor if self.criterion.whole else _between(before, survivor))
+        setting = self._sign * (survivor if self.criterion.is_integer else _midpoint(before, survivor))
         decoder = self.criterion.decoder(setting)
         low, high = share_interval(rejected, self.tokens)
         return Match(
@@ -270,86 +269,85 @@ def share_interval(count: int, of: int, z: float = 1.96) -> tuple[float, float]:
     return max(0.0, (middle - reach) / scale), min(1.0, (middle + reach) / scale)
 
 
-def _passed(share: float, tokens: int) -> int:
+def _count_rejected(share: float, tokens: int) -> int:
     if not 0 <= share < 1:
-        raise ValueError(f"share is {share}, but must be at least 0 and below 1, such as 0.01 for 1 %.")
+        raise ValueError(f"share is {share}, but must be at least 0 and below 1, such as 0.01 for 1 %")
     return int(share * tokens + 1e-9)
 
 
-def _between(before: float, after: float) -> float:
-    """Halfway, where neither rounding nor "<" against "≤" changes what is rejected; or well beyond."""
+def _midpoint(before: float, after: float) -> float:
+    """Return a setting between two critical ones, so that rounding does not change the rejected tokens."""
     if isinf(before):
         return after - max(abs(after), 1.0)
     return before + max(abs(before), 1.0) if isinf(after) else (before + after) / 2
 
 
-# The bracket around τ* is this narrow: a setting is matched to a hundredth of itself.
 RTOL = 1e-2
+"""Relative width of the bracket around τ*."""
 
 
 @cache
-def _blas() -> ThreadpoolController:
-    """numpy's threads: on products this small they only stall beside torch's."""
+def _numpy_threads() -> ThreadpoolController:
+    """Controls numpy's threads, which slow down products this small."""
     return ThreadpoolController()
 
 
 class BasisCriticals:
-    """Collects the critical settings of basis-aware sampling over a text.
-
-    The strictest setting of basis-aware sampling that a token survives, by exact tests on its critical τ.
+    """Collects the critical settings of basis-aware sampling, by exact tests of each token's critical τ.
 
         BA-ε   τ*                                      survives ⇔ τ ≤ τ*
         BA-η   η* = max(τ*, (τ*·e^H)²)                 survives ⇔ η ≤ η*
         BA-p   p* = mass of the tokens with p > τ*     survives ⇔ p > p*
 
-    τ* is where the test's verdict on the token flips: it is at least the token's own probability, which needs
-    no test. So a token whose probability alone puts it beyond the share of interest is not tested at all, and
-    the verdicts on the others are exact.
+    τ* is the threshold at which the test rejects the token. It is at least the token's probability, so tokens
+    whose probability already exceeds the settings of interest need no test.
 
     Finlayson et al. 2024, §5–6. papers.bib: finlayson2024closing
-    Differs from the paper's code: η is inverted as it is defined (it is the larger of two thresholds' roots).
+    Differs from the paper's code: η is the exact inverse, the larger of the two solutions.
     """
 
     def __init__(self, test: BasisTest, rank: int | None, shares: Sequence[float], tokens: int) -> None:
         self.test = test
         self.tested = 0
         self._constant, self._eta, self._nucleus = (
-            First(criterion, shares, tokens) for criterion in basis_criteria(rank)
+            StrictestSettings(criterion, shares, tokens) for criterion in basis_criteria(rank)
         )
 
-    def extend(self, at: Places) -> None:
-        """Take the tokens at these places into account."""
-        with _blas().limit(limits=1):
-            for n in range(len(at.token_N)):
-                self._push(at.logp_NV[n].double(), int(at.token_N[n]), at.entropy_N[n])
+    def extend(self, positions: Positions) -> None:
+        """Add the tokens at these positions."""
+        with _numpy_threads().limit(limits=1):
+            for n in range(len(positions.token_N)):
+                self._push(positions.logp_NV[n].double(), int(positions.token_N[n]), positions.entropy_N[n])
 
     def matches(self, share: float) -> list[Match]:
-        """The settings that reject this share."""
-        return [first.match(share) for first in (self._constant, self._eta, self._nucleus)]
+        """Return the settings that reject this share."""
+        return [collector.match(share) for collector in (self._constant, self._eta, self._nucleus)]
 
     def _push(self, logp_V: Tensor, token: int, entropy: Tensor) -> None:
         p_V = logp_V.exp()
         tau = float(p_V[token])
-        firsts = (self._constant, self._eta, self._nucleus)
+        collectors = (self._constant, self._eta, self._nucleus)
         loosest = _settings(tau, p_V, entropy)
-        # A more probable token than all that matter: its τ* can only be larger.
-        if tau > 0 and any(first.needs(setting) for first, setting in zip(firsts, loosest, strict=True)):
+        # The lower bound suffices if even it is beyond the settings of interest.
+        if tau > 0 and any(
+            collector.needs(setting) for collector, setting in zip(collectors, loosest, strict=True)
+        ):
             self.tested += 1
             tau = max(tau, self.test.critical_tau(p_V.numpy(), token, rtol=RTOL)[0])
-        for first, setting in zip(firsts, _settings(tau, p_V, entropy), strict=True):
-            first.push(setting)
+        for collector, setting in zip(collectors, _settings(tau, p_V, entropy), strict=True):
+            collector.push(setting)
 
 
 def _settings(tau: float, p_V: Tensor, entropy: Tensor) -> tuple[float, float, float]:
-    """The critical τ, η and p of a token whose verdict flips at τ."""
+    """Return the critical τ, η and p of a token with critical threshold τ."""
     eta = eta_of(torch.tensor(tau, dtype=torch.float64), entropy)
     return tau, float(eta), float(p_V[p_V > tau].sum())
 
 
 def basis_criteria(rank: int | None) -> tuple[Criterion, Criterion, Criterion]:
-    """BA-ε, BA-η and BA-nucleus at a rank."""
+    """Return the criteria of BA-ε, BA-η and BA-nucleus at a rank."""
     return (
-        Criterion("BA-ε", f"Sample(BasisAware({{}}, rank={rank}))", rising=True, loosest=0.0),
-        Criterion("BA-η", f"Sample(BasisAware(EtaTau({{}}), rank={rank}))", rising=True, loosest=0.0),
-        Criterion("BA-p", f"Sample(BasisAware(NucleusTau({{}}), rank={rank}))", rising=False, loosest=1.0),
+        Criterion("BA-ε", f"Sample(BasisAware({{}}, rank={rank}))", is_rising=True, loosest=0.0),
+        Criterion("BA-η", f"Sample(BasisAware(EtaTau({{}}), rank={rank}))", is_rising=True, loosest=0.0),
+        Criterion("BA-p", f"Sample(BasisAware(NucleusTau({{}}), rank={rank}))", is_rising=False, loosest=1.0),
     )

@@ -1,12 +1,12 @@
-"""Which heads look along the arcs of a treebank, label by label, beside the best fixed offset.
+"""Which attention heads follow the dependency arcs of a treebank, compared with the best fixed offset.
 
     agreement[ℓ,k,label] = share of arcs (v, w) with w = argmax_{u ≠ v} α_words[ℓ,k,v,u]
     offset[d,label]      = share of arcs with w = v − d
 
 Clark et al. 2019, §4.2 and table 1 (papers.bib: clark2019what), with its baseline; McAllester's problems on
-attention, 1(a) (papers.bib: mcallester2020problems). An arc is followed from the later of its words to the
-earlier: a causal model sees no other way. The best of many heads, and of many offsets, are found on the arcs
-that they are judged by.
+attention, 1(a) (papers.bib: mcallester2020problems). Arcs are followed from the later word to the earlier
+one, because causal models attend only to earlier words. The best head and offset are chosen on the same arcs
+that measure them.
 """
 
 from __future__ import annotations
@@ -25,55 +25,55 @@ from unspool.objectives.dependency_heads import pad_rows
 from unspool.tokenization import Tokenizer
 from unspool.tokenization.word_alignment import align_words
 
-ROWS = 8
+BATCH = 8
 
 
 @dataclass(frozen=True)
 class LabelAgreement:
-    """How well heads find the arcs of one label."""
+    """Agreement of heads with the arcs of one label."""
 
     label: str
     arcs: int
     layer: int
     head: int
-    """The best head, and its layer, both counted from 0."""
+    """The best head and its layer, counted from 0."""
     agreement: float
-    """The share of arcs that it finds."""
+    """Share of arcs that the best head follows."""
     offset: int
-    """The best fixed offset, in words."""
+    """Best fixed offset, in words."""
     offset_agreement: float
     every: tuple[tuple[float, ...], ...]
-    """The agreement of each head of each layer."""
+    """Agreement of each head of each layer."""
 
 
 def agreements(
     model: Any, sentences: Sequence[TreeSentence], labels: Sequence[str] | None = None, least: int = 50
 ) -> list[LabelAgreement]:
-    """For each label, or each with at least so many arcs, the most frequent first."""
+    """Measure the agreement for each label (default: those with `least` arcs), most frequent first."""
     if not declares_abilities(model):
-        raise TypeError(f"{shown(model)} is no model such as us.load() returns")
-    sentences = items("sentences", sentences, "sentences, as read_treebank gives them")
+        raise TypeError(f"{shown(model)} is not a model: load one with us.load()")
+    sentences = items("sentences", sentences, "sentences from read_treebank")
     if not all(isinstance(it, TreeSentence) for it in sentences):
-        raise TypeError("sentences must be those of a treebank, as read_treebank gives them")
+        raise TypeError("sentences must be from read_treebank")
     if labels is not None:
         labels = items("labels", labels, "names of labels")
         if not all(isinstance(it, str) for it in labels):
-            raise TypeError(f"labels is {shown(labels)}, but must be names of labels.")
-    least = as_whole("least", least, at_least=0, advice="A label with fewer arcs is left out.")
+            raise TypeError(f"labels is {shown(labels)}, but must be names of labels")
+    least = as_whole("least", least, at_least=0, advice="Labels with fewer arcs are left out.")
     if (
         model.attention_reading is None
         or model.is_encoder_decoder
         or not isinstance(model.tokenizer, Tokenizer)
     ):
         raise ValueError(
-            "heads are looked at in Transformers that read one text, with a tokenizer that knows the "
-            f"characters of each token: a {type(model).__name__} is none"
+            f"{type(model).__name__} is not supported: give a Transformer language model "
+            "whose tokenizer maps tokens to characters"
         )
-    found: dict[str, Any] = {}
+    hits: dict[str, Any] = {}
     counts: Counter[str] = Counter()
     offsets: dict[str, Counter[int]] = defaultdict(Counter)
-    for first in range(0, len(sentences), ROWS):
-        for words, layers in _read(model, sentences[first : first + ROWS]):
+    for first in range(0, len(sentences), BATCH):
+        for words, layers in _read(model, sentences[first : first + BATCH]):
             for label in labels or sorted(
                 {name.partition(":")[0] for head, name in words if head is not None}
             ):
@@ -84,11 +84,11 @@ def agreements(
                     right_LH = torch.stack(
                         [find_arc_hits(alpha_HWW, arcs).sum(dim=1) for alpha_HWW in layers]
                     )
-                    found[label] = found.get(label, 0) + right_LH
+                    hits[label] = hits.get(label, 0) + right_LH
     if missing := [label for label in labels or () if not counts[label]]:
-        raise ValueError(f"the treebank has no arc with the label {missing[0]!r}")
+        raise ValueError(f"the treebank does not contain the label {missing[0]!r}")
     chosen = [label for label, count in counts.most_common() if labels or count >= least]
-    return [_best(label, counts[label], found[label], offsets[label]) for label in chosen]
+    return [_best(label, counts[label], hits[label], offsets[label]) for label in chosen]
 
 
 def _best(label: str, arcs: int, right_LH: Any, offsets: Counter[int]) -> LabelAgreement:
@@ -103,20 +103,20 @@ def _best(label: str, arcs: int, right_LH: Any, offsets: Counter[int]) -> LabelA
 def _read(
     model: Any, sentences: Sequence[TreeSentence]
 ) -> list[tuple[list[tuple[int | None, str]], list[Any]]]:
-    """Of each sentence that fits: its words' heads and labels, and where each layer's heads look at words."""
-    kept = []
+    """Return heads and labels of the words, and word attention by layer, of each sentence that fits."""
+    fitting = []
     for it in sentences:
-        places = [(word.begin, word.end) for word in it.words]
-        spelled = align_words(it.text, places, model.tokenizer, bos=model.reads_bos)
+        spans = [(word.begin, word.end) for word in it.words]
+        spelled = align_words(it.text, spans, model.tokenizer, bos=model.reads_bos)
         if model.context is None or len(spelled.ids) <= model.context:
-            kept.append((it, spelled))
-    if not kept:
+            fitting.append((it, spelled))
+    if not fitting:
         return []
-    batch = pad_rows([it.ids for _, it in kept]).to(next(model.parameters()).device)
+    batch = pad_rows([it.ids for _, it in fitting]).to(next(model.parameters()).device)
     _, (stack,) = model.attention_reading.read_attention(batch)
-    found = []
-    for row, (sentence, spelled) in enumerate(kept):
+    hits = []
+    for row, (sentence, spelled) in enumerate(fitting):
         T = len(spelled.ids)
         layers = [word_attention(alpha[row, :, :T, :T].float(), spelled.tokens) for alpha in stack.layers]
-        found.append(([(word.head, word.label) for word in sentence.words], layers))
-    return found
+        hits.append(([(word.head, word.label) for word in sentence.words], layers))
+    return hits

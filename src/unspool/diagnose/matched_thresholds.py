@@ -1,10 +1,9 @@
-"""Parameter matching: for every sampler the setting that rejects a given share of the tokens people wrote.
+"""Parameter matching: the setting of each sampler that rejects a given share of human tokens.
 
-    share(θ) = 1/N Σ_t [ the sampler at θ cuts y_t after y_{<t} ]
+    share(θ) = 1/N Σ_t [ the sampler at θ rejects y_t after y_{<t} ]
 
-Settings of different samplers do not compare: top-p 0.9 and ε 0.001 cut differently much. At equal shares of
-rejected human tokens they do. The model reads the text once; each rule's share falls or rises with its
-setting, so that the settings follow exactly from the strictest one that each token survives.
+Samplers can be compared at equal shares of rejected human tokens. The model reads the text once. Each share
+is monotonic in the setting, so the settings follow exactly from the strictest setting that keeps each token.
 
 Hewitt, Manning & Liang 2022, §5; Finlayson et al. 2024, §6.
 papers.bib: hewitt2022truncation, finlayson2024closing
@@ -20,12 +19,12 @@ import torch
 from unspool.basis import BasisTest
 from unspool.decode.arguments import as_number, as_whole, function_of, items, shown
 from unspool.decode.picks import AUTO_RANK
-from unspool.diagnose.critical_settings import BasisCriticals, First, Match, Places, criteria
+from unspool.diagnose.critical_settings import BasisCriticals, Match, Positions, StrictestSettings, criteria
 from unspool.evaluate.teacher_forcing import forced, read
 from unspool.interfaces import StepModel
 
-PLACES = 64
-"""Distributions that are looked at together: in float64 a large vocabulary takes its megabytes."""
+CHUNK = 64
+"""Positions per step; it limits the memory for float64 distributions."""
 
 
 def thresholds(
@@ -42,48 +41,50 @@ def thresholds(
 ) -> list[Match]:
     """Match every sampler to every share, on texts (strings or token ids).
 
-    The closed forms look at every token but the first of each text. The exact basis-aware tests, at `rank`
-    directions (20, or as many as there are, by default; None is all), take longer: they look at
-    `basis_tokens` of them, evenly spread (0: at none), and at a model that has an output matrix. An
-    encoder–decoder needs `sources`, one for each text: the texts are then its targets, every token of which
-    is looked at. `progress` is called with the tokens done and all tokens.
+    The closed forms use every token but the first of each text. The exact basis-aware tests take longer: they
+    use `basis_tokens` evenly spaced tokens (0: none) and `rank` directions ("auto": at most 20; None: all),
+    and need a model with an output matrix. An encoder–decoder needs `sources`, one per text; all tokens of
+    the targets count. `progress` is called with the number of processed tokens and of all tokens.
     """
     shares = items("shares", shares, "a list of shares such as 0.01")
     if not shares:
-        raise ValueError("shares is empty: give at least one, such as 0.01 for 1 % of the tokens.")
+        raise ValueError("shares is empty: give at least one, such as 0.01 for 1 % of the tokens")
     for share in shares:
         as_number("share", share, above=0, at_most=1, advice="0.01 is 1 % of the tokens.")
     basis_tokens = as_whole("basis_tokens", basis_tokens, at_least=0, advice="0 is none.")
     if progress is not None and not function_of(progress, 2):
-        raise TypeError(f"progress is {shown(progress)}, but must be a function of two numbers, or None.")
+        raise TypeError(f"progress is {shown(progress)}, but must be a function of two numbers, or None")
     parts = forced(model, texts, sources, context=context)
     total = sum(len(part.tokens) - part.first for part in parts)
     matrix = model.output_matrix
     rules = criteria(None if matrix is None else matrix.shape[1])
-    firsts = [(First(criterion, shares, total), critical) for criterion, critical in rules.items()]
-    chosen = min(basis_tokens, total)
+    collectors = [
+        (StrictestSettings(criterion, shares, total), critical) for criterion, critical in rules.items()
+    ]
+    tested_tokens = min(basis_tokens, total)
     basis = None
-    if matrix is not None and chosen:
-        looked = min(AUTO_RANK, matrix.shape[1]) if isinstance(rank, str) and rank == "auto" else rank
-        basis = BasisCriticals(BasisTest(matrix.detach(), looked), looked, shares, chosen)
+    if matrix is not None and tested_tokens:
+        test_rank = min(AUTO_RANK, matrix.shape[1]) if isinstance(rank, str) and rank == "auto" else rank
+        basis = BasisCriticals(BasisTest(matrix.detach(), test_rank), test_rank, shares, tested_tokens)
     done = 0
-    for seen in read(model, parts, batch=batch):
-        for begin in range(0, len(seen.token_M), PLACES):
-            at = Places(
-                seen.logp_MV[begin : begin + PLACES].cpu(), seen.token_M[begin : begin + PLACES].cpu()
+    for read_tokens in read(model, parts, batch=batch):
+        for start in range(0, len(read_tokens.token_M), CHUNK):
+            positions = Positions(
+                read_tokens.logp_MV[start : start + CHUNK].cpu(),
+                read_tokens.token_M[start : start + CHUNK].cpu(),
             )
-            for first, critical in firsts:
-                first.extend(critical(at).tolist())
+            for collector, critical in collectors:
+                collector.extend(critical(positions).tolist())
             if basis is not None:
-                basis.extend(_spread(at, done, total, chosen))
-            done += len(at.token_N)
+                basis.extend(_select_evenly(positions, done, total, tested_tokens))
+            done += len(positions.token_N)
             if progress is not None:
                 progress(done, total)
-    found = [first.match(share) for first, _ in firsts for share in shares]
+    matches = [collector.match(share) for collector, _ in collectors for share in shares]
     if basis is not None:
         by_share = [basis.matches(share) for share in shares]
-        found += [match for same_rule in zip(*by_share, strict=True) for match in same_rule]
-    return found
+        matches += [match for same_rule in zip(*by_share, strict=True) for match in same_rule]
+    return matches
 
 
 def rejected_shares(
@@ -95,12 +96,13 @@ def rejected_shares(
     context: int | None = None,
     batch: int = 8,
 ) -> dict[str, float]:
-    """The other way round: the share of the tokens of texts that each sampler, at a setting, rejects.
+    """Return the share of the tokens of texts that each sampler rejects at a given setting.
 
-    `settings` names samplers as `thresholds` does, such as {"eta": 0.02}; basis-aware ones are not known.
+    `settings` maps the names of `thresholds` to settings, such as {"eta": 0.02}; basis-aware samplers are not
+    supported.
     """
     if not isinstance(settings, Mapping) or not all(isinstance(name, str) for name in settings):
-        raise TypeError(f'settings is {shown(settings)}, but must name samplers, such as {{"eta": 0.02}}.')
+        raise TypeError(f'settings is {shown(settings)}, but must be a dict such as {{"eta": 0.02}}')
     for name, setting in settings.items():
         as_number(name, setting, advice="It is the sampler's setting.")
     parts = forced(model, texts, sources, context=context)
@@ -109,20 +111,22 @@ def rejected_shares(
         each.name: (each, f) for each, f in criteria(None if matrix is None else matrix.shape[1]).items()
     }
     if unknown := sorted(settings.keys() - rules.keys()):
-        raise ValueError(f"{', '.join(unknown)} is unknown here: choose from {', '.join(sorted(rules))}.")
+        raise ValueError(f"{', '.join(unknown)} is unknown: choose from {', '.join(sorted(rules))}")
     rejected, total = dict.fromkeys(settings, 0), 0
-    for seen in read(model, parts, batch=batch):
-        for begin in range(0, len(seen.token_M), PLACES):
-            at = Places(seen.logp_MV[begin : begin + PLACES], seen.token_M[begin : begin + PLACES])
-            total += len(at.token_N)
+    for read_tokens in read(model, parts, batch=batch):
+        for start in range(0, len(read_tokens.token_M), CHUNK):
+            positions = Positions(
+                read_tokens.logp_MV[start : start + CHUNK], read_tokens.token_M[start : start + CHUNK]
+            )
+            total += len(positions.token_N)
             for name, setting in settings.items():
                 criterion, critical = rules[name]
-                rejected[name] += int(criterion.rejects(setting, critical(at)).sum())
+                rejected[name] += int(criterion.rejects(setting, critical(positions)).sum())
     return {name: count / total for name, count in rejected.items()}
 
 
-def _spread(at: Places, done: int, total: int, chosen: int) -> Places:
-    """Those of the places, numbered from `done`, that are among the `chosen` evenly spread ones of all."""
-    number_N = torch.arange(done, done + len(at.token_N))
-    rows_M = ((number_N + 1) * chosen // total > number_N * chosen // total).nonzero()[:, 0]
-    return Places(at.logp_NV[rows_M], at.token_N[rows_M])
+def _select_evenly(positions: Positions, done: int, total: int, tested_tokens: int) -> Positions:
+    """Return the positions, numbered from `done`, that are among `tested_tokens` evenly spaced ones."""
+    number_N = torch.arange(done, done + len(positions.token_N))
+    rows_M = ((number_N + 1) * tested_tokens // total > number_N * tested_tokens // total).nonzero()[:, 0]
+    return Positions(positions.logp_NV[rows_M], positions.token_N[rows_M])

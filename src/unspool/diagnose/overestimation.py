@@ -1,8 +1,9 @@
-"""How far a model is from what the theory of truncation assumes, on a language whose truth is known.
+"""Under- and overestimation of a model compared with an artificial language of known probabilities.
 
-    δ = max (log p* − log p̂)                         the empirical underestimation, over all that can occur
-    Corollary 1:  p̂ᵢ > τ ⇒ p*ᵢ > 0,  τ = 1 − e^(−δ)  how often it fails at a τ
-    Theorem 2:    Wᵀp* = Wᵀp̂ at the optimum          ‖Wᵀ(p* − p̂)‖, against errors of the same size at random
+    δ = max (log p* − log p̂)                         the empirical underestimation, over all possible tokens
+    Corollary 1:  p̂ᵢ > τ ⇒ p*ᵢ > 0,  τ = 1 − e^(−δ)  failures at a threshold τ
+    Theorem 2:    Wᵀp* = Wᵀp̂ at the optimum          ‖Wᵀ(p* − p̂)‖, relative to random errors of the same
+    size
 
 Finlayson et al. 2024, §3 (Theorem 1, Corollary 1) and §4 (Theorem 2). papers.bib: finlayson2024closing
 
@@ -31,53 +32,53 @@ from unspool.tokenization import Tokenizer
 
 @dataclass(frozen=True)
 class Underestimation:
-    """log p* − log p̂ over the tokens that can truly occur."""
+    """log p* − log p̂ over the possible tokens."""
 
     delta: float
-    """The largest: the δ of Theorem 1."""
+    """The largest value: δ of Theorem 1."""
     quantiles: dict[float, float]
-    """Of the largest in each context: quantiles[0.5] is what half of the contexts stay below."""
+    """Quantiles of the largest value of each context."""
     overestimation: float
-    """The largest p̂ − p*: what Theorem 1 bounds by τ."""
+    """The largest p̂ − p*, which Theorem 1 bounds by τ."""
 
     @property
     def tau(self) -> float:
-        """The threshold that δ makes safe: 1 − e^(−δ); 0 where nothing is underestimated."""
+        """The safe threshold 1 − e^(−δ); 0 if nothing is underestimated."""
         return tau_from_delta(self.delta) if 0 < self.delta < float("inf") else float(self.delta > 0)
 
 
 @dataclass(frozen=True)
 class Failures:
-    """Where p̂ > τ and yet p* = 0."""
+    """Tokens with p̂ > τ but p* = 0."""
 
     tau: float
     kept: int
-    """Tokens above τ, in all contexts."""
+    """Tokens above τ in all contexts."""
     impossible: int
-    """Those of them that cannot occur."""
+    """Impossible tokens among them."""
     mass: float
-    """What share of the kept probability is theirs, on average over contexts that keep any."""
+    """Mean share of the kept probability on impossible tokens, over contexts that keep any token."""
 
     @property
     def share(self) -> float:
-        """Of the tokens above τ, how many cannot occur."""
+        """Share of the tokens above τ that is impossible."""
         return self.impossible / self.kept if self.kept else 0.0
 
 
 @dataclass(frozen=True, eq=False)
 class OptimalityGap:
-    """How far a model is from Wᵀp* = Wᵀp̂."""
+    """Distance of a model to Wᵀp* = Wᵀp̂."""
 
     residual_C: Tensor
     """‖Wᵀ(p* − p̂)‖ in each context, in units of the spread of the rows of W."""
     relative_C: Tensor
-    """The same against √Σᵢ(p*ᵢ − p̂ᵢ)²‖wᵢ − w̄‖²: 0 at the optimum, about 1 if errors knew nothing of W."""
+    """The residual / √Σᵢ(p*ᵢ − p̂ᵢ)²‖wᵢ − w̄‖²: 0 at the optimum, about 1 if errors are independent of W."""
 
 
 def underestimation(
     logp_CV: Tensor, true_CV: Tensor, quantiles: Sequence[float] = (0.5, 0.9, 0.99)
 ) -> Underestimation:
-    """The empirical δ of a model."""
+    """Measure the empirical δ of a model."""
     _check(logp_CV, true_CV)
     quantiles = [
         as_number("quantiles", it, at_least=0, at_most=1, advice="They are shares of the contexts.")
@@ -86,36 +87,38 @@ def underestimation(
     true_CV, logp_CV = true_CV.double(), logp_CV.double()
     gap_CV = (true_CV.log() - logp_CV).masked_fill(true_CV == 0, -torch.inf)
     worst_C = gap_CV.amax(dim=-1)
-    found = torch.quantile(worst_C, torch.tensor(quantiles, dtype=torch.float64), interpolation="higher")
+    windows = torch.quantile(worst_C, torch.tensor(quantiles, dtype=torch.float64), interpolation="higher")
     over = float((logp_CV.exp() - true_CV).amax())
-    return Underestimation(float(worst_C.amax()), dict(zip(quantiles, map(float, found), strict=True)), over)
+    return Underestimation(
+        float(worst_C.amax()), dict(zip(quantiles, map(float, windows), strict=True)), over
+    )
 
 
 def failures(logp_CV: Tensor, true_CV: Tensor, tau: float) -> Failures:
-    """How often a threshold keeps what cannot occur."""
+    """Count the impossible tokens that a threshold keeps."""
     _check(logp_CV, true_CV)
     tau = as_number("tau", tau, at_least=0, advice="It is a threshold of probability.")
     if tau >= 1:
-        raise ValueError(f"tau is {tau}, but must be at least 0 and below 1.")
+        raise ValueError(f"tau is {tau}, but must be at least 0 and below 1")
     p_CV = logp_CV.double().exp()
     kept_CV = p_CV > tau
     impossible_CV = kept_CV & (true_CV == 0)
-    some_C = kept_CV.any(dim=-1)
-    share_C = (p_CV * impossible_CV).sum(dim=-1)[some_C] / (p_CV * kept_CV).sum(dim=-1)[some_C]
+    has_kept_C = kept_CV.any(dim=-1)
+    share_C = (p_CV * impossible_CV).sum(dim=-1)[has_kept_C] / (p_CV * kept_CV).sum(dim=-1)[has_kept_C]
     mass = float(share_C.mean()) if len(share_C) else 0.0
     return Failures(tau, int(kept_CV.sum()), int(impossible_CV.sum()), mass)
 
 
 def optimality_gap(logp_CV: Tensor, true_CV: Tensor, matrix_VD: Tensor) -> OptimalityGap:
-    """How far the model is from Theorem 2's optimum; W is `matrix_VD`."""
+    """Measure the distance of the model to the optimum of Theorem 2; W is `matrix_VD`."""
     _check(logp_CV, true_CV)
     as_matrix("the output matrix", matrix_VD, "(vocabulary, width)")
     if len(matrix_VD) != logp_CV.shape[1]:
         raise ValueError(
-            f"the output matrix has shape {tuple(matrix_VD.shape)}, but must have a row for each of the "
-            f"{logp_CV.shape[1]} tokens."
+            f"the output matrix has shape {tuple(matrix_VD.shape)}, but must have "
+            f"{logp_CV.shape[1]} rows, one per token"
         )
-    # Since both distributions sum to 1, only differences between rows of W count.
+    # Both distributions sum to 1, so only differences between rows of W count.
     w_VD = matrix_VD.double() - matrix_VD.double().mean(dim=0)
     error_CV = true_CV.double() - logp_CV.double().exp()
     residual_C = (error_CV @ w_VD).norm(dim=-1)
@@ -128,13 +131,10 @@ def _check(logp_CV: Tensor, true_CV: Tensor) -> None:
     as_matrix("log p̂", logp_CV, "(contexts, vocabulary)")
     as_matrix("p*", true_CV, "(contexts, vocabulary)")
     if logp_CV.shape != true_CV.shape:
-        raise ValueError(
-            f"log p̂ has shape {tuple(logp_CV.shape)} and p* {tuple(true_CV.shape)}, but both must be "
-            "(contexts, vocabulary)."
-        )
+        raise ValueError(f"log p̂ has shape {tuple(logp_CV.shape)} but p* {tuple(true_CV.shape)}")
     total_C = true_CV.double().sum(dim=-1)
     if bool((true_CV < 0).any()) or bool(((total_C - 1).abs() > 1e-4).any()):
-        raise ValueError("p* has a row that is no distribution: probabilities are ≥ 0 and sum to 1.")
+        raise ValueError("a row of p* is not a distribution: probabilities must be ≥ 0 and sum to 1")
 
 
 SHARE = 1e-6
@@ -142,39 +142,37 @@ SHARE = 1e-6
 
 @dataclass(frozen=True)
 class Distance:
-    """How far log-probabilities are from the true ones.
-
-    A model beside the truth of the language that it learnt: what its rank costs, and what it underestimates.
+    """Distance of a model's log-probabilities to the true ones: the cost of its rank, and underestimation.
 
         A = log((1 − s)·p* + s/V)
-        ‖A − A′‖_F ≥ √Σ_{k>r} σ_k(A)²        whatever A′ of rank r is; r is the most that the model can reach
-        δ = max log p* − log p̂               over all that can come
+        ‖A − A′‖_F ≥ √Σ_{k>r} σ_k(A)²        for every A′ of rank r; r is the rank limit of the model
+        δ = max log p* − log p̂               over all possible tokens
 
     Eckart & Young 1936 (papers.bib: eckart1936approximation) for the bound; Finlayson et al. 2024, §3
-    (papers.bib: finlayson2024closing) for δ. Where p* = 0, log p* is −∞ and every finite prediction
-    infinitely wrong: the small share s for all words alike gives A a norm. δ is measured without it.
+    (papers.bib: finlayson2024closing) for δ. If p* = 0, log p* is −∞; the small uniform share s makes A
+    finite. δ is measured without it.
 
     Symbols: A′ `logp_CV`, p* `true_CV`, s `share`, r `limit`.
     """
 
     share: float
-    """s, of every context's probability, for all words alike."""
+    """s, the uniform share of the probability."""
     rank: int
-    """Of the true log-probabilities, numerically."""
+    """Numerical rank of the true log-probabilities."""
     least: float | None
-    """The error that no matrix of the model's rank can go below; None where any rank can be reached."""
+    """The least error of a matrix of the model's rank; None if the rank is not limited."""
     reached: float
     """The model's error, ‖A − A′‖_F."""
     delta: float
-    """The largest log p* − log p̂ of all that can come."""
+    """The largest log p* − log p̂ of possible tokens."""
     tau: float
-    """1 − e^(−δ): what overestimation cannot exceed."""
+    """1 − e^(−δ), the bound of the overestimation."""
     overestimation: float
     """The largest p̂ − p*."""
 
 
 def distance(logp_CV: Tensor, true_CV: Tensor, limit: int | None, share: float = SHARE) -> Distance:
-    """From log-probabilities and the true probabilities in the same contexts."""
+    """Compare log-probabilities with true probabilities in the same contexts."""
     matrix_CV, under = smoothed(true_CV, share), underestimation(logp_CV, true_CV)
     return Distance(
         share=share,
@@ -188,23 +186,23 @@ def distance(logp_CV: Tensor, true_CV: Tensor, limit: int | None, share: float =
 
 
 def sentences(
-    language: KnownLanguage[Any], places: int, seed: int = 0, context: int | None = None
+    language: KnownLanguage[Any], positions: int, seed: int = 0, context: int | None = None
 ) -> list[Window]:
-    """Sentences of the language, BOS … EOS, with so many places; cut where the model's context ends."""
-    dice, found = Random(seed), list[Window]()
-    while sum(len(it.tokens) - it.first for it in found) < places:
-        tokens = (language.bos, *language.sample(dice), language.eos)
-        found.append(Window(len(found), tokens[:context], 1))
-    return found
+    """Draw sentences BOS … EOS with at least `positions` scored tokens, each cut to `context` tokens."""
+    rng, windows = Random(seed), list[Window]()
+    while sum(len(it.tokens) - it.first for it in windows) < positions:
+        tokens = (language.bos, *language.sample(rng), language.eos)
+        windows.append(Window(len(windows), tokens[:context], 1))
+    return windows
 
 
-def true_probabilities(language: KnownLanguage[Any], parts: Sequence[Window], places: int) -> Tensor:
-    """(C, V): p* at the same places as `log_probabilities`."""
-    return log_probabilities(TrueModel(language), parts, places).double().exp()
+def true_probabilities(language: KnownLanguage[Any], parts: Sequence[Window], positions: int) -> Tensor:
+    """Return p* at the positions of `log_probabilities`: (C, V)."""
+    return log_probabilities(TrueModel(language), parts, positions).double().exp()
 
 
 def speaks(model: StepModel, language: KnownLanguage[Any]) -> bool:
-    """Whether the model's tokens are the language's: a text of another kind may have been learnt."""
+    """Whether the tokens of the model are the words of the language."""
     return isinstance(model.tokenizer, Tokenizer) and hash_tokenizer(model.tokenizer) == hash_tokenizer(
         language.codec()
     )

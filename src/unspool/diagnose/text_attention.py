@@ -1,13 +1,13 @@
-"""Attention maps: where a model looks, token by token, and what its heads have in common.
+"""Attention maps of a text, and a classification of the heads.
 
-    self-attention:  α[t, u], the share of its attention that the head at token t gives to token u
-    to the source:   α[t, s], from each token of an answer to the tokens of what it answers
+    self-attention:   α[t, u], the attention weight of a head from token t to token u
+    cross-attention:  α[t, s], from each token of the output to the tokens of the source
 
-Bahdanau et al. 2015, figure 3, for maps of the second kind (papers.bib: bahdanau2015neural); Clark et al.
-2019, §3, for heads that look at the token before, or at a mark (papers.bib: clark2019what), which where it
-begins the text is the attention sink of Xiao et al. 2024 (papers.bib: xiao2024efficient). A head is said to
-look at something where it gives it half of its attention or more, averaged over the tokens that could look
-elsewhere.
+Bahdanau et al. 2015, figure 3, for maps of cross-attention (papers.bib: bahdanau2015neural); Clark et al.
+2019, §3, for heads that attend to the previous token or to a separator (papers.bib: clark2019what). Attention
+to the first token is the attention sink of Xiao et al. 2024 (papers.bib: xiao2024efficient). A head is
+assigned to a target if it gives it at least half of its attention, averaged over the tokens that have a
+choice.
 """
 
 from __future__ import annotations
@@ -31,78 +31,75 @@ Kind = Literal["self", "encoder", "decoder", "source"]
 
 
 @dataclass(frozen=True)
-class Looks:
-    """Maps of one kind: α of every layer, (H, T, S), and the tokens of both sides.
-
-    Every attention of a model over one text: its own side's by layer and head, and an answer's to its source.
-
-    Weights sum to 1 in every row; a language model's rows look at nothing behind them.
-    """
+class AttentionLayers:
+    """Attention of one kind: α of every layer (H, T, S), whose rows sum to 1, and the tokens."""
 
     layers: tuple[Tensor, ...]
-    looking: tuple[str, ...]
-    looked_at: tuple[str, ...]
+    queries: tuple[str, ...]
+    keys: tuple[str, ...]
 
 
 @torch.inference_mode()
-def attention_looks(model: Any, ids: Sequence[int], said: Sequence[int]) -> Mapping[Kind, Looks]:
-    """Every kind of attention that the model has, over this prompt and what was said after it."""
+def read_attention(model: Any, ids: Sequence[int], output: Sequence[int]) -> Mapping[Kind, AttentionLayers]:
+    """Return every kind of attention that the model has, over a prompt and its output."""
     if not model.is_encoder_decoder:
-        return _own_looks(model, (*ids, *said))
-    return _all_looks(model, ids, said) or source_looks(model, ids, said)
+        return _self_attention(model, (*ids, *output))
+    return _encoder_decoder_attention(model, ids, output) or source_attention(model, ids, output)
 
 
-def _own_looks(model: Any, tokens: Sequence[int]) -> Mapping[Kind, Looks]:
+def _self_attention(model: Any, tokens: Sequence[int]) -> Mapping[Kind, AttentionLayers]:
     if model.attention_reading is None:
         return {}
     with decoding(model.attention_reading):
         _, (stack,) = model.attention_reading.read_attention(_batch(tokens).to(model.device))
-    shown = spelled(model.tokenizer, tokens)
-    return {"self": _looks(stack, shown, shown)}
+    strings = token_strings(model.tokenizer, tokens)
+    return {"self": _as_layers(stack, strings, strings)}
 
 
-def _all_looks(model: Any, ids: Sequence[int], said: Sequence[int]) -> Mapping[Kind, Looks]:
+def _encoder_decoder_attention(
+    model: Any, ids: Sequence[int], output: Sequence[int]
+) -> Mapping[Kind, AttentionLayers]:
     if model.source_attention_reading is None:
         return {}
-    # What a decoder reads is the text behind its BOS; the last token is said, and not read.
+    # The decoder reads BOS and the output without its last token.
     (source,) = model.source_ends.sources([ids], model.context)
-    inputs = (model.ends.bos, *said[:-1]) if said else (model.ends.bos,)
+    inputs = (model.ends.bos, *output[:-1]) if output else (model.ends.bos,)
     batch = _batch(inputs, source).to(model.device)
     with decoding(model.attention_reading):
         _, (encoder, decoder) = model.attention_reading.read_attention(batch)
-        across = model.source_attention_reading.read_source_attention(batch)
-    sources, targets = spelled(reading(model)[0], source), spelled(model.tokenizer, inputs)
+        cross_stack = model.source_attention_reading.read_source_attention(batch)
+    sources, targets = token_strings(reading(model)[0], source), token_strings(model.tokenizer, inputs)
     return {
-        "source": _looks(across, spelled(model.tokenizer, said or inputs), sources),
-        "encoder": _looks(encoder, sources, sources),
-        "decoder": _looks(decoder, targets, targets),
+        "source": _as_layers(cross_stack, token_strings(model.tokenizer, output or inputs), sources),
+        "encoder": _as_layers(encoder, sources, sources),
+        "decoder": _as_layers(decoder, targets, targets),
     }
 
 
 @torch.inference_mode()
-def source_looks(model: Any, ids: Sequence[int], said: Sequence[int]) -> Mapping[Kind, Looks]:
-    """The one map that an encoder–decoder's steps tell, none where they tell nothing (`Step.attention`)."""
+def source_attention(model: Any, ids: Sequence[int], output: Sequence[int]) -> Mapping[Kind, AttentionLayers]:
+    """Return the cross-attention of `Step.attention`; {} if the model does not provide it."""
     step, state = model.start([ids])
     rows = [step.attention]
-    for token in said[:-1]:
+    for token in output[:-1]:
         step, state = model.step(state, torch.tensor([token], device=step.logp_NV.device))
         rows.append(step.attention)
     if rows[0] is None:
         return {}
     alpha_TS = torch.cat(rows)
-    sources = spelled(reading(model)[0], ids)
-    framed = (*sources, *["⟨end⟩"] * alpha_TS.shape[1])[: alpha_TS.shape[1]]
-    says = spelled(model.tokenizer, said) if said else ("first",)
-    return {"source": Looks((alpha_TS[None],), says, framed)}
+    sources = token_strings(reading(model)[0], ids)
+    source_strings = (*sources, *["⟨end⟩"] * alpha_TS.shape[1])[: alpha_TS.shape[1]]
+    output_strings = token_strings(model.tokenizer, output) if output else ("first",)
+    return {"source": AttentionLayers((alpha_TS[None],), output_strings, source_strings)}
 
 
-def spelled(text: TokenizerLike | None, tokens: Sequence[int]) -> tuple[str, ...]:
-    """Each token as it is shown."""
-    return tuple(f"<{token}>" if text is None else text.show(token) for token in tokens)
+def token_strings(tokenizer: TokenizerLike | None, tokens: Sequence[int]) -> tuple[str, ...]:
+    """Return a readable string for each token."""
+    return tuple(f"<{token}>" if tokenizer is None else tokenizer.show(token) for token in tokens)
 
 
-def _looks(stack: AttentionStack, looking: tuple[str, ...], looked_at: tuple[str, ...]) -> Looks:
-    return Looks(tuple(alpha_NHTS[0] for alpha_NHTS in stack.layers), looking, looked_at)
+def _as_layers(stack: AttentionStack, queries: tuple[str, ...], keys: tuple[str, ...]) -> AttentionLayers:
+    return AttentionLayers(tuple(alpha_NHTS[0] for alpha_NHTS in stack.layers), queries, keys)
 
 
 def _batch(tokens: Sequence[int], source: Sequence[int] | None = None) -> Batch:
@@ -113,15 +110,15 @@ def _batch(tokens: Sequence[int], source: Sequence[int] | None = None) -> Batch:
     return Batch(inputs, lengths, inputs, none, torch.tensor([list(source)]), torch.tensor([len(source)]))
 
 
-HALF = 0.5
-MOST = 64
-"""Tokens of a text: more cannot be seen in a picture."""
-PLACES = ("the first token", "the token before", "itself")
+MAIN_SHARE = 0.5
+MAX_TOKENS = 64
+"""Maximum number of tokens; more are not readable in a figure."""
+TARGETS = ("the first token", "the token before", "itself")
 
 
 @dataclass(frozen=True, eq=False)
 class AttentionMap:
-    """One head's, or an answer's to its source."""
+    """The map of one head, or of the cross-attention."""
 
     layer: int | None
     head: int | None
@@ -129,34 +126,35 @@ class AttentionMap:
     looks_at: str
     """One of "the first token", "the token before", "itself", "many tokens" and "the source"."""
     share: float
-    """Of its attention, what that gets; of several tokens, what the most watched one of each row gets."""
+    """Share of the attention on the target; for many tokens, on the largest weight of each row."""
 
 
 @dataclass(frozen=True, eq=False)
 class AttentionMaps:
-    """Every map of one text."""
+    """All maps of one text."""
 
     tokens: tuple[str, ...]
     sources: tuple[str, ...]
-    """What is looked at: the same tokens, or those of the source."""
+    """The keys: the same tokens, or those of the source."""
     maps: tuple[AttentionMap, ...]
 
     @property
     def verdict(self) -> str:
-        """In words."""
+        """The result in one sentence."""
         if self.maps[0].layer is None:
-            (one,) = self.maps
-            best_T = one.weights_TS.argmax(dim=1)
+            (head_map,) = self.maps
+            best_T = head_map.weights_TS.argmax(dim=1)
             forward = float((best_T[1:] >= best_T[:-1]).double().mean()) if len(best_T) > 1 else 1.0
             return (
-                f"a token of the answer gives the source token that it watches most {one.share:.0%} of its "
-                f"attention, and what is watched moves on, or stays, in {forward:.0%} of the steps"
+                f"output tokens give {head_map.share:.0%} of their attention to one source token, which "
+                f"moves forward or stays in {forward:.0%} of the steps"
             )
         counts = Counter(it.looks_at for it in self.maps)
         first = sum(float(it.weights_TS[1:, 0].mean()) for it in self.maps) / len(self.maps)
-        said = ", ".join(f"{counts[it]} at {it}" for it in (*PLACES, "many tokens") if counts[it])
-        return f"{len(self.maps)} heads look: {said}; the first token gets {first:.0%} of all attention" + (
-            " (an attention sink)" if first >= HALF else ""
+        counts_text = ", ".join(f"{counts[it]} to {it}" for it in (*TARGETS, "many tokens") if counts[it])
+        return (
+            f"{len(self.maps)} heads attend: {counts_text}; the first token gets {first:.0%} of all attention"
+            + (" (an attention sink)" if first >= MAIN_SHARE else "")
         )
 
 
@@ -164,34 +162,34 @@ class AttentionMaps:
 def attention_maps(
     model: StepModel, text: str | Sequence[int], source: str | Sequence[int] | None = None
 ) -> AttentionMaps:
-    """Of a text, a string or token ids; an encoder–decoder's is an answer, and needs its source.
+    """Return the attention maps of the first 64 tokens of a text (a string or token ids).
 
-    The first 64 tokens are looked at.
+    For an encoder–decoder, the text is the output, and `source` is required.
     """
     check_model(model)
     if model.is_encoder_decoder:
-        return _to_source(model, text, source)
+        return _map_to_source(model, text, source)
     if source is not None:
-        raise ValueError("the model continues texts, and has no use for a source: leave it out.")
+        raise ValueError("source is for encoder–decoders, but the model is a language model: leave it out")
     if model.attention_reading is None:
-        raise ValueError(f"{type(model).__name__} has no attention that could be looked at.")
+        raise ValueError(f"{type(model).__name__} does not provide attention weights")
     ids = token_ids(model, text, 0)
     if not model.reads_bos and model.tokenizer is not None and ids[:1] == (model.tokenizer.bos_id,):
         ids = ids[1:]
-    ids = ids[: min(MOST, model.context or MOST)]
+    ids = ids[: min(MAX_TOKENS, model.context or MAX_TOKENS)]
     if len(ids) < 3:
-        raise ValueError(f"the text has {len(ids)} tokens, and at least 3 are needed to look elsewhere.")
-    looks = attention_looks(model, ids, ())["self"]
+        raise ValueError(f"the text has {len(ids)} tokens but needs at least 3")
+    attention = read_attention(model, ids, ())["self"]
     maps = tuple(
-        _kind(layer, head, alpha_TT)
-        for layer, alpha_HTT in enumerate(looks.layers)
+        _classify(layer, head, alpha_TT)
+        for layer, alpha_HTT in enumerate(attention.layers)
         for head, alpha_TT in enumerate(alpha_HTT.double().cpu())
     )
-    return AttentionMaps(looks.looking, looks.looked_at, maps)
+    return AttentionMaps(attention.queries, attention.keys, maps)
 
 
-def _kind(layer: int, head: int, alpha_TT: Tensor) -> AttentionMap:
-    later_TT = alpha_TT[2:]  # the first two tokens cannot but look at the first, or at the one before
+def _classify(layer: int, head: int, alpha_TT: Tensor) -> AttentionMap:
+    later_TT = alpha_TT[2:]  # the first two tokens have no other choice than the first or the previous token
     rows_T = torch.arange(2, len(alpha_TT))
     shares = (
         float(later_TT[:, 0].mean()),
@@ -199,25 +197,22 @@ def _kind(layer: int, head: int, alpha_TT: Tensor) -> AttentionMap:
         float(alpha_TT[rows_T, rows_T].mean()),
     )
     best = max(range(3), key=shares.__getitem__)
-    if shares[best] >= HALF:
-        return AttentionMap(layer, head, alpha_TT, PLACES[best], shares[best])
+    if shares[best] >= MAIN_SHARE:
+        return AttentionMap(layer, head, alpha_TT, TARGETS[best], shares[best])
     return AttentionMap(layer, head, alpha_TT, "many tokens", float(later_TT.max(dim=1).values.mean()))
 
 
-def _to_source(
+def _map_to_source(
     model: StepModel, text: str | Sequence[int], source: str | Sequence[int] | None
 ) -> AttentionMaps:
     if source is None:
-        raise ValueError("the model is an encoder–decoder: give the source that the text answers.")
+        raise ValueError("the model is an encoder–decoder: give the source of the text")
     (window,) = forced(model, [text], [source], cut=True)
-    before, after = window.tokens[: window.first], window.tokens[window.first :][:MOST]
-    found = source_looks(model, before, after)
-    if not found:
-        raise ValueError(
-            f"{type(model).__name__} does not tell where it looks: a model that sums the source up, or "
-            "one that is made of others, has no such map."
-        )
-    looks = found["source"]
-    weights_TS = looks.layers[0][0].double().cpu()
-    one = AttentionMap(None, None, weights_TS, "the source", float(weights_TS.max(dim=1).values.mean()))
-    return AttentionMaps(looks.looking, looks.looked_at, (one,))
+    before, after = window.tokens[: window.first], window.tokens[window.first :][:MAX_TOKENS]
+    found = source_attention(model, before, after)
+    if "source" not in found:
+        raise ValueError(f"{type(model).__name__} does not provide attention weights over the source")
+    attention = found["source"]
+    weights_TS = attention.layers[0][0].double().cpu()
+    head_map = AttentionMap(None, None, weights_TS, "the source", float(weights_TS.max(dim=1).values.mean()))
+    return AttentionMaps(attention.queries, attention.keys, (head_map,))

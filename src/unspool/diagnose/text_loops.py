@@ -1,10 +1,10 @@
-"""Loops: how often texts end up going round in circles, by each decoder, and whether a circle feeds itself.
+"""Loop rates: how often texts of each decoder end in a loop, and whether loops reinforce themselves.
 
     rate = share of texts that end in a loop (`find_loop`), or in an approximate one (`find_approximate_loop`)
-    log p of a token in the 1st, 2nd, … turn of the loops, on average
+    mean log p of a token in the 1st, 2nd, … repetition of the loops
 
 Holtzman et al. 2020, §4 and figure 4 (papers.bib: holtzman2020curious): the probability of a phrase rises
-every time that it is said. Xu et al. 2022 call it self-reinforcement (papers.bib: xu2022learning).
+with every repetition. Xu et al. 2022 call it self-reinforcement (papers.bib: xu2022learning).
 """
 
 from __future__ import annotations
@@ -20,57 +20,57 @@ from unspool.decode.output import Output
 from unspool.evaluate.diversity import rep_n
 from unspool.interfaces import Decoder, StepModel
 
-TURNS = 8
-"""Turns of a loop that are looked at."""
+MAX_REPETITIONS = 8
+"""Repetitions of a loop that are measured."""
 
 
 @dataclass(frozen=True)
 class DecoderLoops:
-    """What one decoder's texts end in."""
+    """Loops of the texts of one decoder."""
 
     decoder: str
     texts: int
     periods: tuple[int, ...]
-    """Of the texts that loop."""
+    """Period of each loop."""
     rep_4: float
-    """The share of 4-grams that were said before, on average."""
+    """Mean share of repeated 4-grams."""
     turns: tuple[float, ...]
-    """log p of a token in the first, second, … turn, over all loops that have it."""
+    """Mean log p of a token in the first, second, … repetition, over all loops that have it."""
     approximate: int = 0
-    """Texts that end in an approximate loop; most exact loops are approximate ones, too."""
+    """Number of texts that end in an approximate loop, most exact loops included."""
 
     @property
     def rate(self) -> float:
-        """The share of texts that loop."""
+        """Share of texts that end in a loop."""
         return len(self.periods) / self.texts
 
 
 @dataclass(frozen=True)
 class LoopRates:
-    """Every decoder's."""
+    """Loops by decoder."""
 
     decoders: tuple[DecoderLoops, ...]
     tokens: int
-    """How long texts could become."""
+    """Maximum number of new tokens."""
 
     @property
     def verdict(self) -> str:
-        """In words."""
+        """The result in one sentence."""
         worst = max(self.decoders, key=lambda it: it.rate)
         best = min(self.decoders, key=lambda it: it.rate)
         if not worst.periods:
-            return f"no text loops within {self.tokens} tokens, under any of the decoders"
-        said = f"{_rate(worst)} end in a loop within {self.tokens} tokens"
+            return f"no text ends in a loop within {self.tokens} tokens, with any decoder"
+        summary = f"{_rate(worst)} end in a loop within {self.tokens} tokens"
         if best.rate < worst.rate:
-            said += f", {_rate(best)}"
+            summary += f", {_rate(best)}"
         if len(worst.turns) > 1:
             rises = worst.turns[-1] > worst.turns[0]
-            said += (
-                f"; log p of a token goes from {worst.turns[0]:.2f} in the first turn to "
-                f"{worst.turns[-1]:.2f} in turn {len(worst.turns)}: "
-                + ("the loop feeds itself" if rises else "it does not feed itself")
+            summary += (
+                f"; log p of a token changes from {worst.turns[0]:.2f} in the first repetition to "
+                f"{worst.turns[-1]:.2f} in repetition {len(worst.turns)}: "
+                + ("loops reinforce themselves" if rises else "loops do not reinforce themselves")
             )
-        return said
+        return summary
 
 
 def _rate(it: DecoderLoops) -> str:
@@ -85,26 +85,26 @@ def loop_rates(
     max_new_tokens: int = 128,
     seed: int = 0,
 ) -> LoopRates:
-    """Of texts after the prompts, strings or token ids, by each decoder."""
+    """Continue prompts (strings or token ids) with each decoder, and measure the loops."""
     check_model(model)
     if isinstance(prompts, str | bytes) or not isinstance(prompts, Sequence) or not prompts:
-        raise ValueError(f"prompts is {shown(prompts)}, but must be a list of one prompt or more.")
-    for place, prompt in enumerate(prompts):
+        raise ValueError(f"prompts is {shown(prompts)}, but must be a list of one prompt or more")
+    for index, prompt in enumerate(prompts):
         if not isinstance(prompt, Sequence):
-            raise TypeError(f"prompt {place} is {shown(prompt)}, but must be a string or token ids.")
+            raise TypeError(f"prompt {index} is {shown(prompt)}, but must be a string or token ids")
     if not isinstance(decoders, Mapping) or not decoders:
-        raise ValueError(f"decoders is {shown(decoders)}, but must be a dict from names to decoders.")
+        raise ValueError(f"decoders is {shown(decoders)}, but must be a dict from names to decoders")
     limit = as_whole("max_new_tokens", max_new_tokens, at_least=1, advice="128 is usual.")
     seed = as_whole("seed", seed, at_least=0, advice="The same seed gives the same texts.")
-    found = []
+    results = []
     for name, decoder in decoders.items():
         outs = generate(model, list(prompts), decoder, max_new_tokens=limit, seed=seed)  # type: ignore[arg-type]
-        found.append(_of(str(name), outs))  # type: ignore[arg-type]
-    return LoopRates(tuple(found), limit)
+        results.append(_measure_outputs(str(name), outs))  # type: ignore[arg-type]
+    return LoopRates(tuple(results), limit)
 
 
-def _of(decoder: str, outs: Sequence[Output]) -> DecoderLoops:
-    periods, turns, approximate = [], [list[float]() for _ in range(TURNS)], 0
+def _measure_outputs(decoder: str, outs: Sequence[Output]) -> DecoderLoops:
+    periods, turns, approximate = [], [list[float]() for _ in range(MAX_REPETITIONS)], 0
     for out in outs:
         tokens = out.tokens[:-1] if out.finish_reason == "eos" else out.tokens
         approximate += find_approximate_loop(out.text or tokens) is not None
@@ -112,9 +112,9 @@ def _of(decoder: str, outs: Sequence[Output]) -> DecoderLoops:
         if loop is None:
             continue
         periods.append(loop.period)
-        for turn in range(min(TURNS, int(loop.repeats))):
-            begin = loop.start + turn * loop.period
-            turns[turn] += out.logps[begin : begin + loop.period]
+        for turn in range(min(MAX_REPETITIONS, int(loop.repeats))):
+            start = loop.start + turn * loop.period
+            turns[turn] += out.logps[start : start + loop.period]
     means = tuple(sum(logps) / len(logps) for logps in turns if logps)
     repeated = sum(rep_n(out.tokens, 4) for out in outs) / len(outs)
     return DecoderLoops(decoder, len(outs), tuple(periods), repeated, means, approximate)

@@ -1,6 +1,6 @@
-"""Measures of what was generated.
+"""Measures of models and of generated texts: perplexity, BLEU, MAUVE, diversity, significance tests.
 
-    from unspool.evaluate import perplexity
+    us.evaluate.perplexity(model, ["A text.", "Another one."]).value
 
 Names are imported when first used.
 """

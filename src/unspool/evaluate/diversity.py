@@ -1,4 +1,4 @@
-"""How much a text repeats itself, and how rich its words are.
+"""Diversity and repetition of texts: rep-n, distinct-n and Zipf's coefficient.
 
     rep-n(x)     = 1 − |unique n-grams of x| / |n-grams of x|
     seq-rep-n(X) = (1/|X|) Σ_{x∈X} rep-n(x)
@@ -10,13 +10,12 @@ Welleck et al. 2020, "Evaluation metrics" (seq-rep-n); papers.bib: welleck2020un
 Li et al. 2016, section 5 (distinct-1 and -2, scaled by the number of tokens); papers.bib: li2016diversity
 Holtzman et al. 2020, section 5.1 (Zipf); papers.bib: holtzman2020curious
 
-A text is any sequence of hashable tokens: ids, words, characters. Measures of different tokenizations do
-not compare. distinct-n at the corpus level is Li et al.'s; it falls as texts are added, so that corpora of
-different sizes do not compare. At the text level it depends on the length of a text only. Zipf's
-coefficient is fitted to the 5,000 most frequent tokens: the tail of tokens that occur once or twice grows
-with the corpus and would flatten it.
+A text is any sequence of hashable tokens: ids, words, characters. Compare measures only for the same
+tokenization. distinct-n at the corpus level is Li et al.'s; it falls as texts are added, so compare it only
+for corpora of the same size. At the text level it depends only on the length of each text. Zipf's coefficient
+is fitted to the 5,000 most frequent tokens, because the tail of rare tokens grows with the corpus.
 
-Differs from the papers: a text too short to hold an n-gram repeats nothing (rep-n 0).
+Differs from the papers: rep-n is 0 for texts shorter than n tokens.
 """
 
 from __future__ import annotations
@@ -31,28 +30,28 @@ ZIPF_TOP = 5_000
 
 
 def ngrams(tokens: Tokens, n: int) -> list[tuple[Hashable, ...]]:
-    """Every run of n tokens, in order."""
+    """Return all n-grams in order."""
     if not isinstance(tokens, Sequence):
-        raise TypeError(f"tokens is {tokens!r:.60}, but must be a list of tokens, or a string of them")
+        raise TypeError(f"tokens is {tokens!r:.60}, but must be a list of tokens or a string")
     if not isinstance(n, int) or n < 1:
-        raise ValueError(f"n-grams have at least one token, not {n!r}")
+        raise ValueError(f"n is {n!r}, but must be a whole number, at least 1")
     return [tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1)]
 
 
 def rep_n(tokens: Tokens, n: int = 4) -> float:
-    """The share of one text's n-grams that it had already said: 0 never, towards 1 always."""
+    """Share of the n-grams of a text that occurred before in it."""
     grams = ngrams(tokens, n)
     return 1 - len(set(grams)) / len(grams) if grams else 0.0
 
 
 def seq_rep_n(texts: Sequence[Tokens], n: int = 4) -> float:
-    """`rep_n`, averaged over continuations."""
+    """Mean `rep_n` of texts."""
     check_texts(texts)
     return sum(rep_n(tokens, n) for tokens in texts) / len(texts)
 
 
 def distinct_n(texts: Sequence[Tokens], n: int = 1, *, level: Literal["corpus", "text"] = "corpus") -> float:
-    """Different n-grams for each token: low is bland. Of all texts together, or of each text and averaged."""
+    """Distinct n-grams / tokens, of all texts together or averaged over texts."""
     check_texts(texts)
     if not isinstance(level, str) or level not in ("corpus", "text"):
         raise ValueError(f"level is {level!r:.40}, but must be 'corpus' or 'text'")
@@ -63,16 +62,16 @@ def distinct_n(texts: Sequence[Tokens], n: int = 1, *, level: Literal["corpus", 
 
 
 def zipf_coefficient(texts: Sequence[Tokens], *, top: int = ZIPF_TOP) -> float:
-    """How steeply frequency falls with rank: about 1 in natural text, 0 where all are equally frequent.
+    """Slope of log frequency over log rank: about 1 in natural text, 0 if all tokens are equally frequent.
 
-    The line is fitted to the `top` most frequent tokens, or to all if there are fewer.
+    Fitted to the `top` most frequent tokens.
     """
     check_texts(texts)
     if not isinstance(top, int) or isinstance(top, bool) or top < 2:
         raise ValueError(f"top is {top!r:.40}, but must be a whole number, at least 2")
     counts = sorted(Counter(token for tokens in texts for token in tokens).values(), reverse=True)[:top]
     if len(counts) < 2:
-        raise ValueError(f"a slope needs two different tokens or more; these texts have {len(counts)}")
+        raise ValueError(f"Zipf's coefficient needs two different tokens or more; found {len(counts)}")
     x = [log(rank) for rank in range(1, len(counts) + 1)]
     y = [log(count) for count in counts]
     mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
@@ -81,19 +80,13 @@ def zipf_coefficient(texts: Sequence[Tokens], *, top: int = ZIPF_TOP) -> float:
 
 
 def check_texts(texts: Sequence[Tokens]) -> None:
-    """Refuse what is no list of texts, or an empty one."""
+    """Raise unless `texts` is a non-empty list of texts."""
     if isinstance(texts, (str, bytes)):
-        raise TypeError(
-            f"texts is one text, {texts!r:.40}, and its letters would be taken for texts: give a list of "
-            "texts, such as [text.split()]"
-        )
+        raise TypeError(f"texts is one string, {texts!r:.40}: give a list of texts, such as [text.split()]")
     if not isinstance(texts, Sequence):
         raise TypeError(f"texts is {texts!r:.60}, but must be a list of texts")
     if not texts:
-        raise ValueError("there is nothing to measure: give at least one text")
-    for place, text in enumerate(texts):
+        raise ValueError("texts is empty: give at least one text")
+    for index, text in enumerate(texts):
         if not isinstance(text, Sequence):
-            raise TypeError(
-                f"text {place} is {text!r:.40}, but must be a list of tokens, or a string of them: of one "
-                "text, give [text]; of an array, array.tolist()"
-            )
+            raise TypeError(f"text {index} is {text!r:.40}, but must be a list of tokens or a string")

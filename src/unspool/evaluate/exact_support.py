@@ -1,14 +1,14 @@
-"""Support precision and recall: does a truncation keep what is truly possible, and only that?
+"""Support precision and recall: does a truncation keep the possible tokens, and only those?
 
-    precision = |K ∩ S| / |K|          S = { x : p*(x) > 0 },  K = what is kept
+    precision = |K ∩ S| / |K|          S = { x : p*(x) > 0 },  K = kept tokens
     recall    = |K ∩ S| / |S|
-    by mass:    Σ_{K∩S} p̂ / Σ_K p̂   (of what is drawn, how much is possible)
-                Σ_K p*              (of the truth, how much is left)
+    by mass:    Σ_{K∩S} p̂ / Σ_K p̂   (share of the drawn tokens that is possible)
+                Σ_K p*              (share of the true probability that is kept)
 
-Exact on a language whose true next-token distribution p* is known. A rule that keeps less is more precise and
-recalls less, so that rules compare at settings that keep the same mass of p̂.
+Exact for languages with a known next-token distribution p*. Stricter settings raise precision and lower
+recall, so compare rules at settings that keep the same mass of p̂.
 
-The question is Finlayson et al. 2024's, §3. papers.bib: finlayson2024closing
+Finlayson et al. 2024, §3, for the question. papers.bib: finlayson2024closing
 """
 
 from __future__ import annotations
@@ -33,69 +33,65 @@ HALVINGS = 60
 
 @dataclass(frozen=True)
 class Support:
-    """The means over contexts."""
+    """Means over contexts."""
 
     precision: float
     recall: float
     mass_precision: float
-    """Of the tokens drawn, the share that is possible."""
+    """Share of the drawn tokens that is possible."""
     mass_recall: float
-    """Of the tokens that would truly occur, the share that can still be drawn."""
+    """Share of the true probability that is kept."""
     mass: float
-    """Of the model's probability, the share that is kept."""
+    """Share of the model's probability that is kept."""
     size: float
-    """Tokens kept."""
+    """Number of kept tokens."""
 
 
 @dataclass(frozen=True)
 class Dial:
-    """A rule with one setting, from the one that keeps most to the one that keeps least."""
+    """A truncation rule with one setting, between its loosest and strictest values."""
 
     keeps: Callable[[float], Tensor]
-    """Setting → (C, V), true where a token is kept."""
+    """Setting → (C, V), True for kept tokens."""
     loosest: float
     strictest: float
 
     def __post_init__(self) -> None:
         if not function_of(self.keeps, 1):
             raise TypeError(
-                f"Dial.keeps is {shown(self.keeps)}, but must be a function: setting → (contexts, "
-                "vocabulary), true where a token is kept."
+                f"Dial.keeps is {shown(self.keeps)}, but must be a function: setting → (contexts, vocabulary)"
             )
         for end in ("loosest", "strictest"):
-            check_number(self, end, advice="The rule is asked at settings from the loosest to the strictest.")
+            check_number(self, end, advice="It bounds the setting.")
 
     def at(self, setting: float, shape: torch.Size) -> Tensor:
-        """What is kept at a setting, of contexts and a vocabulary of this shape."""
+        """Return the kept tokens at a setting; raise unless they have this shape."""
         kept_CV = self.keeps(setting)
         if not isinstance(kept_CV, Tensor) or kept_CV.shape != shape:
-            found = tuple(kept_CV.shape) if isinstance(kept_CV, Tensor) else shown(kept_CV)
-            raise ValueError(
-                f"the dial keeps {found}, but p̂ has shape {tuple(shape)}: it must say of each of its tokens "
-                "whether it is kept."
-            )
+            given = tuple(kept_CV.shape) if isinstance(kept_CV, Tensor) else shown(kept_CV)
+            raise ValueError(f"Dial.keeps returned {given}, but must return a tensor of shape {tuple(shape)}")
         return kept_CV
 
 
 @dataclass(frozen=True)
 class Matched:
-    """A rule at the setting that keeps a given mass."""
+    """A rule at the setting that keeps a given mass of p̂."""
 
     setting: float
     support: Support
 
 
 def support(kept_CV: Tensor, p_CV: Tensor, true_CV: Tensor) -> Support:
-    """Measure what is kept, (C, V), against the model's p̂ and the true p*."""
+    """Compute precision and recall of kept tokens (C, V), given the model's p̂ and the true p*."""
     for name, matrix in {"kept": kept_CV, "p̂": p_CV, "p*": true_CV}.items():
         as_matrix(name, matrix, "(contexts, vocabulary)")
     if kept_CV.dtype != torch.bool:
-        raise TypeError(f"kept holds {kept_CV.dtype}, but must say True or False of every token.")
+        raise TypeError(f"kept holds {kept_CV.dtype}, but must hold True or False")
     if not kept_CV.shape == p_CV.shape == true_CV.shape:
         shapes = ", ".join(str(tuple(each.shape)) for each in (kept_CV, p_CV, true_CV))
-        raise ValueError(f"kept, p̂ and p* have shapes {shapes}, but must all be (contexts, vocabulary).")
+        raise ValueError(f"kept, p̂ and p* have shapes {shapes}, but must all be (contexts, vocabulary)")
     if not bool(kept_CV.any(dim=-1).all()):
-        raise ValueError("a context keeps no token at all, and nothing can be drawn from it.")
+        raise ValueError("some context keeps no token")
     p_CV, true_CV = p_CV.double(), true_CV.double()
     possible_CV = true_CV > 0
     both_C = (kept_CV & possible_CV).sum(dim=-1).double()
@@ -114,74 +110,70 @@ def support(kept_CV: Tensor, p_CV: Tensor, true_CV: Tensor) -> Support:
 
 
 def at_mass(dial: Dial, p_CV: Tensor, mass: float, *, close: float = 0.0) -> tuple[float, Tensor]:
-    """The strictest setting that keeps at least `mass` of p̂ on average, and what it keeps.
+    """Find, by bisection, the strictest setting that keeps at least `mass` of p̂, and the kept tokens.
 
-    A rule that takes long need not be asked to the last digit: keeping `close` more is near enough.
+    The search stops early if the kept mass exceeds `mass` by at most `close`.
     """
     if not isinstance(dial, Dial):
-        raise TypeError(f"the dial is {shown(dial)}, but must be a Dial: a rule and its two ends.")
+        raise TypeError(f"dial is {shown(dial)}, but must be a Dial")
     advice = "It is a share of the model's probability."
     mass = as_number("mass", mass, above=0, at_most=1, advice=advice)
     close = as_number("close", close, at_least=0, advice=advice)
     p_CV = as_matrix("p̂", p_CV, "(contexts, vocabulary)").double()
     if not bool((p_CV.isfinite() & (p_CV >= 0)).all()) or not bool(p_CV.any()):
-        raise ValueError("p̂ holds NaN, negative or infinite entries, or none above 0: give probabilities.")
+        raise ValueError("p̂ must hold probabilities: finite, not negative, and not all 0")
 
-    def left(kept_CV: Tensor) -> float:
+    def kept_mass(kept_CV: Tensor) -> float:
         return float((p_CV * kept_CV).sum(dim=-1).mean() / p_CV.sum(dim=-1).mean()) + 1e-12
 
-    good, bad = dial.loosest, dial.strictest
-    kept_CV = dial.at(good, p_CV.shape)
-    if left(kept_CV) < mass:
-        raise ValueError(
-            f"even at its loosest setting, {good:g}, the rule keeps less than {mass:g} of the mass."
-        )
-    if left(strict_CV := dial.at(bad, p_CV.shape)) >= mass:
-        return bad, strict_CV
+    loose, strict = dial.loosest, dial.strictest
+    kept_CV = dial.at(loose, p_CV.shape)
+    if kept_mass(kept_CV) < mass:
+        raise ValueError(f"the rule keeps less than {mass:g} of the mass at its loosest setting, {loose:g}")
+    if kept_mass(strict_CV := dial.at(strict, p_CV.shape)) >= mass:
+        return strict, strict_CV
     for _ in range(HALVINGS):
-        middle = (good + bad) / 2
-        if left(tried_CV := dial.at(middle, p_CV.shape)) >= mass:
-            good, kept_CV = middle, tried_CV
-            if left(kept_CV) <= mass + close:
+        middle = (loose + strict) / 2
+        if kept_mass(middle_CV := dial.at(middle, p_CV.shape)) >= mass:
+            loose, kept_CV = middle, middle_CV
+            if kept_mass(kept_CV) <= mass + close:
                 break
         else:
-            bad = middle
-    return good, kept_CV
+            strict = middle
+    return loose, kept_CV
 
 
 def compare_support(
     dials: Mapping[str, Dial], p_CV: Tensor, true_CV: Tensor, mass: float, *, close: float = 0.0
 ) -> dict[str, Matched]:
-    """Every rule at the setting that keeps the same mass of p̂."""
+    """Measure every rule at the setting that keeps the same mass of p̂."""
     if not isinstance(dials, Mapping):
-        raise TypeError(f"dials is {shown(dials)}, but must be a dict from a rule's name to its Dial.")
-    found = {}
+        raise TypeError(f"dials is {shown(dials)}, but must be a dict from names to Dials")
+    results = {}
     for name, dial in dials.items():
         setting, kept_CV = at_mass(dial, p_CV, mass, close=close)
-        found[name] = Matched(setting, support(kept_CV, p_CV, true_CV))
-    return found
+        results[name] = Matched(setting, support(kept_CV, p_CV, true_CV))
+    return results
 
 
 @dataclass(frozen=True)
 class NextTokens:
-    """A decoder, ready for one model and one job.
+    """The tokens that a decoder may draw next, with their exact probabilities, for one model and request.
 
-    Which tokens a decoder may draw next, exactly, and with which probabilities.
+        K = { x : f_k(… f_1(log p(· | prefix)) …)(x) > −∞, and the pick accepts x };   q(x) ∝ p_K(x) on K
 
-        K = { x : f_k(… f_1(log p(· | prefix)) …)(x) > −∞, and the pick takes x };   q(x) ∝ p_K(x) on K
-
-    A Sample draws from its reshaped scores; basis-aware sampling from the tokens among them that it accepts,
-    one exact test for each; Greedy has one token. A search that weighs whole texts against each other (a
-    beam, MBR) has no distribution over next tokens.
+    Sample draws from its transformed scores, basis-aware sampling from the tokens among them that pass an
+    exact test; Greedy has one token. Decoders that compare whole texts (beam search, MBR) do not have a
+    next-token distribution.
     """
 
     transforms: tuple[Transform, ...]
     pick: Any
     bound: Any
-    """The pick with the model's output matrix, where it is basis-aware."""
+    """The basis-aware pick, bound to the model's output matrix; None for other picks."""
 
     def __call__(self, step: Step, history: Sequence[Hypothesis]) -> tuple[Tensor, Tensor]:
-        """(N, V) true where a token may be drawn, and (N, V) the log-probability with which it is."""
+        """Return the kept tokens (N, V), and their log-probabilities (N, V)."""
         scores_NV = reshape(step, history, self.transforms)
         kept_NV = alive(scores_NV)
         if isinstance(self.pick, ArgMax):
@@ -196,15 +188,15 @@ class NextTokens:
 
     def _accepted(self, step: Step, scores_NV: Tensor, kept_V: Tensor, row: int) -> Tensor:
         order = kept_V.nonzero()[:, 0].tolist()
-        taken = self.accepted(step, scores_NV, order, row)
-        found_V = torch.zeros_like(kept_V)
-        found_V[[token for token, took in zip(order, taken, strict=True) if took]] = True
-        if not bool(found_V.any()):  # when all are rejected, the most probable is taken
-            found_V[scores_NV[row].argmax()] = True
-        return found_V
+        accepted = self.accepted(step, scores_NV, order, row)
+        accepted_V = torch.zeros_like(kept_V)
+        accepted_V[[token for token, is_accepted in zip(order, accepted, strict=True) if is_accepted]] = True
+        if not bool(accepted_V.any()):  # as in sampling, the most probable token replaces an empty set
+            accepted_V[scores_NV[row].argmax()] = True
+        return accepted_V
 
     def accepted(self, step: Step, scores_NV: Tensor, order: Sequence[int], row: int = 0) -> list[bool]:
-        """Which of these tokens basis-aware sampling accepts."""
+        """Return for each token whether basis-aware sampling accepts it."""
         tested_NV = scores_NV if self.pick.on == "processed" else step.logp_NV
         tau = self.pick.tau(tested_NV)[row]
         p_V = tested_NV[row].double().exp()
@@ -213,11 +205,11 @@ class NextTokens:
 
 
 def next_tokens(decoder: Greedy | Sample, model: StepModel, job: Job) -> NextTokens:
-    """The decoder for this model and job."""
+    """Bind a decoder to a model and request."""
     if not isinstance(decoder, Greedy | Sample):
         raise TypeError(
-            f"{shown(decoder)} has no distribution over next tokens: give a Sample or Greedy; other searches "
-            "are measured by the texts that they find (text_truth)."
+            f"{shown(decoder)} does not have a next-token distribution: give Sample or Greedy, or measure "
+            "its texts with text_truth"
         )
     pick = decoder.pick if isinstance(decoder, Sample) else ArgMax()
     transforms = bind_transforms(decoder.transforms, model, job)

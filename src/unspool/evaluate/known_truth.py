@@ -1,14 +1,14 @@
-"""A decoder beside the truth: what it may say next, and how often, against a language whose truth is known.
+"""Compare a decoder with the true distribution of an artificial language.
 
-    support:  does it keep the tokens that can come, and only those (`exact_support`)
+    support:  precision and recall of the kept tokens (`exact_support`)
     KL(p* ‖ q) = Σ p* log(p*/q),   KL(q ‖ p*),   TV(q, p*) = ½ Σ |q − p*|      means over contexts
 
-q is what the decoder draws from, exactly (`kept_tokens`), p* the language's own next-token distribution, and
-the contexts are all places of sentences of the language. A decoder that cuts a token that can come has an
-infinite KL(p* ‖ q); one that keeps a token that cannot, an infinite KL(q ‖ p*); TV is finite always.
+q is the distribution that the decoder draws from (`exact_support.NextTokens`), p* the true next-token
+distribution, and the contexts are all positions of sentences of the language. If a decoder rejects a possible
+token, KL(p* ‖ q) is infinite; if it keeps an impossible one, KL(q ‖ p*) is. TV is always finite.
 
-The measures are Kullback & Leibler 1951's (papers.bib: kullback1951information); the question is Finlayson et
-al. 2024's, §3 (papers.bib: finlayson2024closing).
+Kullback & Leibler 1951 (papers.bib: kullback1951information); Finlayson et al. 2024, §3, for the question
+(papers.bib: finlayson2024closing).
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from unspool.evaluate.teacher_forcing import fitting
 from unspool.interfaces import StepModel
 
 ROWS = 64
-"""Sentences that are read side by side."""
+"""Sentences per batch."""
 
 
 @dataclass(frozen=True)
 class DecoderTruth:
-    """The means over contexts."""
+    """Means over contexts."""
 
     support: Support
     kl: float
-    """KL(p* ‖ q) in nats: what the truth loses by being coded as the decoder speaks."""
+    """KL(p* ‖ q) in nats."""
     reverse_kl: float
     """KL(q ‖ p*) in nats."""
     total_variation: float
@@ -58,20 +58,20 @@ def decoder_truth(
     sentences: int = 100,
     seed: int = 0,
 ) -> DecoderTruth:
-    """Of a model whose tokens are the language's, at every place of so many sentences of it."""
+    """Compare q with p* at every position of sentences of the language, whose tokens the model must use."""
     check_language(model, language)
     sentences = as_whole("sentences", sentences, at_least=1, advice="100 is usual.")
     seed = as_whole("seed", seed, at_least=0, advice="The same seed gives the same sentences.")
-    dice = Random(seed)
-    said = [language.sample(dice) for _ in range(sentences)]
-    most = fitting(model, None, LARGEST) - 1
-    said = [row[:most] for row in said]
-    parts = [
-        part
+    rng = Random(seed)
+    rows = [language.sample(rng) for _ in range(sentences)]
+    max_length = fitting(model, None, LARGEST) - 1
+    rows = [row[:max_length] for row in rows]
+    chunks = [
+        chunk
         for first in range(0, sentences, ROWS)
-        for part in _walk(decoder, model, language, said[first : first + ROWS])
+        for chunk in _read_positions(decoder, model, language, rows[first : first + ROWS])
     ]
-    kept_CV, q_CV, p_CV, true_CV = (torch.cat(each) for each in zip(*parts, strict=True))
+    kept_CV, q_CV, p_CV, true_CV = (torch.cat(each) for each in zip(*chunks, strict=True))
     return DecoderTruth(
         support=support(kept_CV, p_CV, true_CV),
         kl=divergence(true_CV, q_CV),
@@ -82,99 +82,98 @@ def decoder_truth(
 
 
 def divergence(p_CV: Tensor, q_CV: Tensor) -> float:
-    """KL(p ‖ q), the mean over rows, in which 0 · log 0 is 0."""
+    """Mean KL(p ‖ q) of rows, with 0 · log 0 = 0."""
     parts_CV = torch.where(p_CV > 0, p_CV * (p_CV.log() - q_CV.log()), 0.0)
     return float(parts_CV.sum(dim=1).mean())
 
 
 def check_language(model: StepModel, language: KnownLanguage[Any]) -> None:
-    """Refuse what is no model, no language, or a model of other tokens."""
+    """Raise unless the model is a language model with the tokens of the language."""
     check_model(model)
     if not isinstance(language, KnownLanguage):
         raise TypeError(f"language is {shown(language)}, but must be one of unspool.data.known_languages")
     if model.is_encoder_decoder or language.vocab_size != model.vocab_size:
         raise ValueError(
-            f"the model {'answers' if model.is_encoder_decoder else 'continues'} texts of {model.vocab_size} "
-            "tokens, "
-            f"the language has {language.vocab_size}: give a language model that learnt this language"
+            f"expected a language model with the {language.vocab_size} tokens of the language, found "
+            f"{'an encoder–decoder' if model.is_encoder_decoder else 'a model'} with {model.vocab_size}"
         )
 
 
 @torch.inference_mode()
-def _walk(
+def _read_positions(
     decoder: Greedy | Sample,
     model: StepModel,
     language: KnownLanguage[Any],
     rows: Sequence[Sequence[int]],
 ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """Place after place: what is kept, q, p̂ and p* of the sentences that go on."""
+    """Yield, position by position, the kept tokens, q, p̂ and p* of the sentences that continue."""
     longest = max(map(len, rows)) + 1
     job = Run(model, [(language.bos,)] * len(rows), decoder, max_new_tokens=longest, seed=0).job
     ready = next_tokens(decoder, model, job)
-    live = [(row, language.start(), path) for row, path in zip(rows, job.hypotheses(), strict=True)]
+    active = [(row, language.start(), path) for row, path in zip(rows, job.hypotheses(), strict=True)]
     step, state = model.start(job.prompts)
-    for place in range(longest):
-        kept_NV, q_NV = ready(step, [path for _, _, path in live])
-        true_NV = torch.from_numpy(np.stack([language.chances(truth) for _, truth, _ in live]))
+    for position in range(longest):
+        kept_NV, q_NV = ready(step, [path for _, _, path in active])
+        true_NV = torch.from_numpy(np.stack([language.chances(truth) for _, truth, _ in active]))
         yield kept_NV.cpu(), q_NV.double().exp().cpu(), step.logp_NV.double().exp().cpu(), true_NV
-        stay = [n for n, (row, _, _) in enumerate(live) if len(row) > place]
-        if not stay:
+        continuing = [n for n, (row, _, _) in enumerate(active) if len(row) > position]
+        if not continuing:
             return
-        tokens = [live[n][0][place] for n in stay]
-        live = [
+        tokens = [active[n][0][position] for n in continuing]
+        active = [
             (
-                live[n][0],
-                language.after(live[n][1], token),
-                live[n][2].extend(token, float(step.logp_NV[n, token]), float(q_NV[n, token]), job),
+                active[n][0],
+                language.after(active[n][1], token),
+                active[n][2].extend(token, float(step.logp_NV[n, token]), float(q_NV[n, token]), job),
             )
-            for n, token in zip(stay, tokens, strict=True)
+            for n, token in zip(continuing, tokens, strict=True)
         ]
-        if len(stay) < len(step.logp_NV):
-            state = state.select(torch.tensor(stay, device=step.logp_NV.device))
+        if len(continuing) < len(step.logp_NV):
+            state = state.select(torch.tensor(continuing, device=step.logp_NV.device))
         step, state = model.step(state, torch.tensor(tokens, device=step.logp_NV.device))
 
 
 @dataclass(frozen=True)
 class TextTruth:
-    """What texts have in common with a language.
-
-    Whole texts beside the truth: can the language speak them, and how much of it do they cover?
+    """Comparison of whole texts with an artificial language.
 
         precision = share of the texts with p*(y) > 0
         recall    = Σ p*(y) over the different texts y
         TV        = 1 − Σ_y min(q(y), p*(y)),      q(y) the share of the texts that are y
 
-    For texts of any decoder, beams and MBR included. All three are exact for the texts given. Of few texts
-    the last says little: even a perfect speaker's differ from the truth until each sentence has come often
-    enough, so that it is best set beside that of as many sentences of the language itself.
+    It works for texts of any decoder, including beam search and MBR. All three are exact for the given texts.
+    For few texts TV is large even for a perfect model: compare it with that of as many sentences of the
+    language.
 
-    After the precision and recall of Finlayson et al. 2024, §3, of tokens (papers.bib: finlayson2024closing).
+    After the token precision and recall of Finlayson et al. 2024, §3 (papers.bib: finlayson2024closing).
     """
 
     precision: float
-    """The share of the texts that the language can speak."""
+    """Share of the texts that are possible in the language."""
     recall: float
-    """The probability, in the language, of all different texts together."""
+    """Total probability of the distinct texts in the language."""
     total_variation: float
-    """Between the texts and the language: 0 the same, 1 nothing in common."""
+    """TV between the texts and the language: 0 equal, 1 nothing in common."""
     reverse_kl: float
-    """KL(q ‖ p*) in nats, infinite where a text is impossible."""
+    """KL(q ‖ p*) in nats; infinite if a text is impossible."""
     logp: float
-    """log p* of a possible text, on average; −∞ where none is possible."""
+    """Mean log p* of the possible texts; −∞ if no text is possible."""
     texts: int
     different: int
 
 
 def text_truth(texts: Sequence[Sequence[int]], language: KnownLanguage[Any]) -> TextTruth:
-    """Of texts as the language's token ids; BOS in front and EOS behind are no part of them.
+    """Compare texts, given as token ids, with the language; BOS and EOS are removed.
 
-    A text that was cut before its end is none that the language speaks: generate long enough ones.
+    A text that was cut before its end is not possible in the language: generate long enough texts.
     """
     if not isinstance(language, KnownLanguage):
         raise TypeError(f"language is {shown(language)}, but must be one of unspool.data.known_languages")
-    rows = [_bare(ids("texts", text, empty=True), language) for text in items("texts", texts, "token ids")]
+    rows = [
+        _strip_ends(ids("texts", text, empty=True), language) for text in items("texts", texts, "token ids")
+    ]
     if not rows:
-        raise ValueError("there is no text to look at: give at least one")
+        raise ValueError("texts is empty: give at least one")
     counts = Counter(rows)
     true = {text: language.log_prob(text) for text in counts}
     share = {text: count / len(rows) for text, count in counts.items()}
@@ -194,6 +193,6 @@ def text_truth(texts: Sequence[Sequence[int]], language: KnownLanguage[Any]) -> 
     )
 
 
-def _bare(text: tuple[int, ...], language: KnownLanguage[Any]) -> tuple[int, ...]:
-    begin = 1 if text[:1] == (language.bos,) else 0
-    return text[begin:-1] if text[-1:] == (language.eos,) else text[begin:]
+def _strip_ends(text: tuple[int, ...], language: KnownLanguage[Any]) -> tuple[int, ...]:
+    start = 1 if text[:1] == (language.bos,) else 0
+    return text[start:-1] if text[-1:] == (language.eos,) else text[start:]

@@ -1,15 +1,14 @@
-"""Coherence: how well a continuation goes with its prompt, in the eyes of a model.
+"""Coherence of a continuation with its prompt, measured by a model.
 
     fit(x, y)        = (1/|y|) Σ_t log p(y_t | x, y_{<t})
     gain(x, y)       = (1/|y|) [ log p(y | x) − log p(y | x′) ],   x′ the prompt of another text
     similarity(x, y) = cos(h(x), h(y))
 
-Fit is what Su & Xu 2022 call coherence (papers.bib: su2022empirical); a text that repeats itself fits very
-well. Gain takes that away, and asks what the prompt tells about the text: it is the pointwise mutual
-information of Li et al. 2016 (papers.bib: li2016diversity), with other prompts in place of no prompt.
-Similarity is Li et al. 2023's (papers.bib: li2023contrastive), with h the hidden state that any model has
-after the last token, not a sentence encoder's: only differences between systems under one model mean
-something.
+Fit is the coherence of Su & Xu 2022 (papers.bib: su2022empirical); repetitive text fits well. Gain measures
+how much the prompt says about the text: it is the pointwise mutual information of Li et al. 2016
+(papers.bib: li2016diversity), with another prompt instead of an empty one. Similarity is Li et al. 2023's
+(papers.bib: li2023contrastive), with h the hidden state after the last token instead of a sentence
+encoder's: compare systems only under the same model.
 
 Symbols: x `prompts`, y `texts`.
 """
@@ -32,14 +31,14 @@ from unspool.interfaces import StepModel
 
 @dataclass(frozen=True)
 class Coherence:
-    """The means over texts, and the numbers of each text."""
+    """Means over texts, and the values of each text."""
 
     fit: float
-    """Nats a token: log p of the text after its prompt."""
+    """Mean log p of a token after its prompt, in nats."""
     gain: float | None
-    """Nats a token that its own prompt gives it beyond another's; None of one text alone."""
+    """Fit minus the fit after another prompt, in nats; None if all prompts are equal."""
     similarity: float | None
-    """Of hidden states, −1 … 1; None where the model shows none, or is an encoder–decoder."""
+    """Cosine of hidden states; None for encoder–decoders and models without hidden states."""
     fits: tuple[float, ...]
     gains: tuple[float, ...]
     similarities: tuple[float, ...]
@@ -52,48 +51,45 @@ def coherence(
     *,
     batch: int = 8,
 ) -> Coherence:
-    """Of continuations and their prompts, strings or token ids.
+    """Measure continuations and their prompts, strings or token ids.
 
-    Another's prompt is that of the text before.
+    The other prompt, for the gain, is the previous one that differs.
     """
     check_model(model)
-    before = items("prompts", prompts, "a list of prompts, one for each text")
-    after = items("texts", texts, "a list of texts")
-    if len(before) != len(after) or not after:
-        raise ValueError(
-            f"{len(before)} prompts stand before {len(after)} texts: give one prompt for each text, of one "
-            "text or more"
-        )
-    for place, prompt in enumerate(before):
+    contexts = items("prompts", prompts, "a list of prompts, one for each text")
+    replies = items("texts", texts, "a list of texts")
+    if len(contexts) != len(replies) or not replies:
+        raise ValueError(f"{len(contexts)} prompts but {len(replies)} texts: give one prompt for each text")
+    for index, prompt in enumerate(contexts):
         if not isinstance(prompt, Sequence):
-            raise TypeError(f"prompt {place} is {shown(prompt)}, but must be a string or token ids")
-    own = score(model, list(before), list(after), batch_size=batch)
+            raise TypeError(f"prompt {index} is {shown(prompt)}, but must be a string or token ids")
+    own = score(model, list(contexts), list(replies), batch_size=batch)
     fits = tuple(map(_mean, own))
     gains: tuple[float, ...] = ()
-    if len(set(map(_key, before))) > 1:
-        others: Any = _others(before)
-        # The same tokens after another prompt: encoded together with it they might be others.
-        moved: list[Score] = score(model, others, [it.tokens for it in own], batch_size=batch)
-        gains = tuple(mine - _mean(it) for mine, it in zip(fits, moved, strict=True))
-    likenesses = (
-        () if model.is_encoder_decoder else _similarities(model, before, [it.tokens for it in own], batch)
+    if len(set(map(_key, contexts))) > 1:
+        others: Any = _other_prompts(contexts)
+        # Score the same tokens, because encoding the text with another prompt could change them.
+        other_scores: list[Score] = score(model, others, [it.tokens for it in own], batch_size=batch)
+        gains = tuple(own_fit - _mean(it) for own_fit, it in zip(fits, other_scores, strict=True))
+    similarities = (
+        () if model.is_encoder_decoder else _similarities(model, contexts, [it.tokens for it in own], batch)
     )
     return Coherence(
         fit=_average(fits),
         gain=_average(gains) if gains else None,
-        similarity=_average(likenesses) if likenesses else None,
+        similarity=_average(similarities) if similarities else None,
         fits=fits,
         gains=gains,
-        similarities=likenesses,
+        similarities=similarities,
     )
 
 
-def _others(prompts: Sequence[str | Sequence[int]]) -> list[str | Sequence[int]]:
-    """For each place the nearest prompt before it, round the corner, that is another one."""
+def _other_prompts(prompts: Sequence[str | Sequence[int]]) -> list[str | Sequence[int]]:
+    """Return, for each prompt, the nearest earlier prompt that differs, cyclically."""
     found = []
-    for place, mine in enumerate(prompts):
-        turned = (prompts[(place - back) % len(prompts)] for back in range(1, len(prompts)))
-        found.append(next(it for it in turned if _key(it) != _key(mine)))
+    for index, own_fit in enumerate(prompts):
+        candidates = (prompts[(index - back) % len(prompts)] for back in range(1, len(prompts)))
+        found.append(next(it for it in candidates if _key(it) != _key(own_fit)))
     return found
 
 

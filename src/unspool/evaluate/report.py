@@ -1,6 +1,6 @@
-"""A comparison of decoders as one HTML file: no script, nothing fetched, plots drawn in SVG.
+"""HTML report of `unspool compare`: one file with SVG plots, without scripts or external resources.
 
-Every decoder keeps its colour; every plot of log-probability keeps the same scale, so that panels compare.
+Each decoder has one colour, and all plots of log-probabilities share one scale.
 """
 
 from __future__ import annotations
@@ -51,23 +51,21 @@ def html_report(
     about: Mapping[str, object],
     faults: Mapping[str, str] | None = None,
 ) -> str:
-    """The whole page. `about` is what was asked for: model, seed and so on, by name.
+    """Return the HTML page. `about` holds the settings (model, seed, …) by name.
 
-    `faults` says of decoders that are not among the rows why they are not.
+    `faults` explains why decoders are missing from the rows.
     """
-    given = {"rows": (rows, DecoderRow), "prompts": (prompts, str)}
-    for name, (listed, kind) in given.items():
-        whole = isinstance(listed, Sequence) and not isinstance(listed, str)
-        if not whole or not all(isinstance(it, kind) for it in listed):
-            raise TypeError(f"{name} is {shown(listed)}, but must be a list, each a {kind.__name__}.")
-    for name, named in {"about": about, "faults": {} if faults is None else faults}.items():
-        if not isinstance(named, Mapping) or not all(isinstance(it, str) for it in named):
-            raise TypeError(
-                f"{name} is {shown(named)}, but must be a dict from names to what is said of them."
-            )
+    arguments = {"rows": (rows, DecoderRow), "prompts": (prompts, str)}
+    for name, (values, kind) in arguments.items():
+        is_list = isinstance(values, Sequence) and not isinstance(values, str)
+        if not is_list or not all(isinstance(it, kind) for it in values):
+            raise TypeError(f"{name} is {shown(values)}, but must be a list of {kind.__name__}")
+    for name, mapping in {"about": about, "faults": {} if faults is None else faults}.items():
+        if not isinstance(mapping, Mapping) or not all(isinstance(it, str) for it in mapping):
+            raise TypeError(f"{name} is {shown(mapping)}, but must be a dict with names as keys")
     for row in rows:
         if len(row.answers) != len(prompts):
-            raise ValueError(f"{row.decoder!r} answers {len(row.answers)} prompts of {len(prompts)}")
+            raise ValueError(f"{row.decoder!r} has {len(row.answers)} answers for {len(prompts)} prompts")
     floor = _floor(rows)
     facts = " · ".join(f"{_plain(name)} <code>{_plain(str(value))}</code>" for name, value in about.items())
     return f"""<!doctype html>
@@ -90,7 +88,7 @@ def html_report(
 
 
 def _index(prompts: Sequence[str]) -> str:
-    """Where to find the answers to each prompt, where there are several."""
+    """Return links to the prompts, if there is more than one."""
     if len(prompts) < 2:
         return ""
     items = "".join(
@@ -111,35 +109,35 @@ def _table(rows: Sequence[DecoderRow]) -> str:
     names = ("decoder", "mean log p", "rep-4", "distinct-1", "distinct-2", "loop", "length", "tokens/s")
     head = "".join(f"<th>{name}</th>" for name in names)
     body = "".join(
-        f"<tr><td>{_name(row, place)}</td><td>{row.mean_logp:.2f}</td><td>{row.rep_4:.2f}</td>"
+        f"<tr><td>{_name(row, index)}</td><td>{row.mean_logp:.2f}</td><td>{row.rep_4:.2f}</td>"
         f"<td>{row.distinct_1:.2f}</td><td>{row.distinct_2:.2f}</td><td>{row.loop_words}</td>"
         f"<td>{row.length:.0f}</td><td>{row.speed:.1f}</td></tr>\n"
-        for place, row in enumerate(rows)
+        for index, row in enumerate(rows)
     )
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>'
 
 
 def _bars(rows: Sequence[DecoderRow]) -> str:
-    """rep-4 of every decoder, from 0 to 1."""
+    """Return a bar chart of rep-4 by decoder."""
     left, step = 260, 22
     bars = "".join(
-        f'<text x="{left - 8}" y="{place * step + 15}" text-anchor="end">'
+        f'<text x="{left - 8}" y="{index * step + 15}" text-anchor="end">'
         f"{_plain(_clip(row.decoder, 44))}</text>"
-        f'<rect x="{left}" y="{place * step + 4}" width="{row.rep_4 * 560:.1f}" height="{step - 8}" '
-        f'fill="{_colour(place)}"/>'
-        f'<text x="{left + row.rep_4 * 560 + 6:.1f}" y="{place * step + 15}">{row.rep_4:.2f}</text>'
-        for place, row in enumerate(rows)
+        f'<rect x="{left}" y="{index * step + 4}" width="{row.rep_4 * 560:.1f}" height="{step - 8}" '
+        f'fill="{_colour(index)}"/>'
+        f'<text x="{left + row.rep_4 * 560 + 6:.1f}" y="{index * step + 15}">{row.rep_4:.2f}</text>'
+        for index, row in enumerate(rows)
     )
     height = len(rows) * step + 4
     return (
         f'<figure><div class="wide"><svg viewBox="0 0 860 {height}" role="img" aria-label="rep-4 by decoder">'
         f'<line class="axis" x1="{left}" y1="0" x2="{left}" y2="{height}"/>{bars}</svg></div>'
-        "<figcaption>rep-4: the share of each text's 4-grams that it had already said.</figcaption></figure>"
+        "<figcaption>rep-4: share of the 4-grams of a text that occurred before in it.</figcaption></figure>"
     )
 
 
 def _section(rows: Sequence[DecoderRow], number: int, prompts: Sequence[str], floor: float) -> str:
-    cards = "".join(_card(row, place, row.answers[number], floor) for place, row in enumerate(rows))
+    cards = "".join(_card(row, index, row.answers[number], floor) for index, row in enumerate(rows))
     back = '<a href="#prompts">all prompts</a>' if len(prompts) > 1 else ""
     return (
         f'<h2 id="prompt-{number + 1}">Prompt {number + 1}{back}</h2>\n'
@@ -147,27 +145,27 @@ def _section(rows: Sequence[DecoderRow], number: int, prompts: Sequence[str], fl
     )
 
 
-def _card(row: DecoderRow, place: int, answer: Answer, floor: float) -> str:
+def _card(row: DecoderRow, index: int, answer: Answer, floor: float) -> str:
     loop = "" if answer.loop is None else f' <span class="badge">loop of {answer.loop}</span>'
     if answer.loop is None and answer.loops_approximately:
         loop = ' <span class="badge">approximate loop</span>'
     return (
-        f"<article>{_name(row, place)}{loop}\n{_curve(answer, place, floor)}\n"
+        f"<article>{_name(row, index)}{loop}\n{_curve(answer, index, floor)}\n"
         f'<p dir="auto">{_plain(answer.text)}</p><p class="soft">{_count(len(answer.tokens), "token")}, '
         f"ended by {_plain(answer.finish_reason)}</p></article>\n"
     )
 
 
-def _curve(answer: Answer, place: int, floor: float) -> str:
-    """log p of every token, from `floor` to 0, with its mean; nothing where nothing was said."""
+def _curve(answer: Answer, index: int, floor: float) -> str:
+    """Return a plot of log p of every token, from `floor` to 0, with its mean; "" for an empty text."""
     if not answer.logps:
         return ""
     x = [28 + (WIDTH - 32) * (i + 0.5) / len(answer.logps) for i in range(len(answer.logps))]
     y = [_height(logp, floor) for logp in answer.logps]
-    colour, mean = _colour(place), _height(answer.mean_logp, floor)
+    colour, mean = _colour(index), _height(answer.mean_logp, floor)
     points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
     line = f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.4"/>'
-    if len(x) == 1:  # one point makes no line
+    if len(x) == 1:  # a line needs two points
         line = f'<circle cx="{x[0]:.1f}" cy="{y[0]:.1f}" r="2.5" fill="{colour}"/>'
     return (
         f'<figure><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="log-probability of every token">'
@@ -181,7 +179,7 @@ def _curve(answer: Answer, place: int, floor: float) -> str:
 
 
 def _height(logp: float, floor: float) -> float:
-    # A forced token may be impossible to the model: −∞ is drawn at the bottom.
+    # A forced token can have log p = −∞: draw it at the bottom.
     return 6 + (HEIGHT - 14) * (min(1.0, logp / floor) if isfinite(logp) else 1.0)
 
 
@@ -190,18 +188,18 @@ def _floor(rows: Sequence[DecoderRow]) -> float:
     return min([-1.0, *logps])
 
 
-def _name(row: DecoderRow, place: int) -> str:
+def _name(row: DecoderRow, index: int) -> str:
     spec = "" if row.spec == row.decoder else f' <code class="soft">{_plain(row.spec)}</code>'
-    return f'<strong style="color:{_colour(place)}"><code>{_plain(row.decoder)}</code></strong>{spec}'
+    return f'<strong style="color:{_colour(index)}"><code>{_plain(row.decoder)}</code></strong>{spec}'
 
 
-def _colour(place: int) -> str:
-    # Steps of the golden angle keep neighbours apart however many decoders there are.
-    return f"hsl({(210 + place * 137.508) % 360:.0f} 60% 48%)"
+def _colour(index: int) -> str:
+    # The golden angle keeps neighbouring colours apart for any number of decoders.
+    return f"hsl({(210 + index * 137.508) % 360:.0f} 60% 48%)"
 
 
 def _plain(text: str) -> str:
-    """Text that is neither markup nor steers the page."""
+    """Escape markup and control characters."""
     return escape(replace_control_characters(text))
 
 

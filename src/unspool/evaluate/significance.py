@@ -1,12 +1,12 @@
-"""Bootstrap interval: how far a measure would move with other texts of the same kind.
+"""Bootstrap confidence intervals, and paired significance tests of two systems.
 
     m*_b = m(x_{i₁} … x_{i_N}),  i ~ uniform{1 … N},  b = 1 … B;    [ m*_((1−l)/2), m*_((1+l)/2) ]
 
 The percentile interval of Efron 1979 (papers.bib: efron1979bootstrap), of corpus measures as in Koehn 2004
 (papers.bib: koehn2004statistical). Symbols: B `samples`, l `level`.
 
-The texts are what is drawn: the interval says nothing of other seeds of a decoder, nor of another training
-run. Of few texts (below about 20) it is too narrow.
+Only texts are resampled: the interval does not cover other seeds of a decoder or other training runs. For
+fewer than about 20 texts it is too narrow. `PairedTest` describes the tests.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from unspool.evaluate.summed_measure import Counts, SummedMeasure
 
 SAMPLES = 1000
 CHUNK = 1 << 22
-"""Draws held at once."""
+"""Counts in memory at once."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A measure and where it may lie."""
+    """A measure with its confidence interval."""
 
     value: float
     low: float
     high: float
     level: float
-    """The share of redrawn corpora whose measure lies between low and high."""
+    """Share of resampled corpora with a measure between low and high."""
 
     def __str__(self) -> str:
         return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
@@ -41,73 +41,71 @@ class Interval:
 def bootstrap(
     measure: SummedMeasure, *, samples: int = SAMPLES, level: float = 0.95, seed: int = 0
 ) -> Interval:
-    """The interval of a measure; of one text alone it has no width."""
-    checked(measure)
-    samples, seed = draws(samples, seed)
+    """Compute the percentile bootstrap interval of a measure; for one text its width is 0."""
+    check_measure(measure)
+    samples, seed = check_draws(samples, seed)
     level = as_number("level", level, above=0, at_most=1, advice="0.95 is usual.")
-    drawn_B = np.concatenate([measure.drawn(times_BN) for times_BN in redrawn(len(measure), samples, seed)])
-    known_B = drawn_B[~np.isnan(drawn_B)]
-    if not known_B.size:
-        raise ValueError("the measure is no number on any redrawn corpus: is there anything to count?")
-    # `lower` and `higher` take values that were drawn: between two infinities there is no number.
-    low = float(np.quantile(known_B, (1 - level) / 2, method="lower"))
-    high = float(np.quantile(known_B, (1 + level) / 2, method="higher"))
+    resampled_B = np.concatenate(
+        [measure.resampled(times_BN) for times_BN in resample_counts(len(measure), samples, seed)]
+    )
+    valid_B = resampled_B[~np.isnan(resampled_B)]
+    if not valid_B.size:
+        raise ValueError("the measure is NaN on every resampled corpus")
+    # Without interpolation, because the mean of −∞ and ∞ is NaN.
+    low = float(np.quantile(valid_B, (1 - level) / 2, method="lower"))
+    high = float(np.quantile(valid_B, (1 + level) / 2, method="higher"))
     return Interval(measure.value, low, high, level)
 
 
-def redrawn(texts: int, samples: int, seed: int) -> list[NDArray[np.float64]]:
-    """How often each text occurs in each redrawn corpus, (B, N) in parts that fit into memory."""
-    dice, found = np.random.default_rng(seed), []
-    part = max(1, CHUNK // texts)
-    for start in range(0, samples, part):
-        rows = min(part, samples - start)
-        found.append(dice.multinomial(texts, np.full(texts, 1 / texts), size=rows).astype(float))
-    return found
+def resample_counts(texts: int, samples: int, seed: int) -> list[NDArray[np.float64]]:
+    """Return how often each text occurs in each resampled corpus: (B, N), in parts that fit into memory."""
+    rng, parts = np.random.default_rng(seed), []
+    size = max(1, CHUNK // texts)
+    for start in range(0, samples, size):
+        rows = min(size, samples - start)
+        parts.append(rng.multinomial(texts, np.full(texts, 1 / texts), size=rows).astype(float))
+    return parts
 
 
-def draws(samples: int, seed: int) -> tuple[int, int]:
-    """A number of draws and a seed, where they can be used."""
+def check_draws(samples: int, seed: int) -> tuple[int, int]:
+    """Check the number of resampled corpora and the seed."""
     samples = as_whole("samples", samples, at_least=1, advice="1000 is usual.")
     if samples > 1_000_000:
-        raise ValueError(f"samples is {shown(samples)}, and more than a million draws tell nothing new")
+        raise ValueError(f"samples is {shown(samples)}, but must be at most 1,000,000")
     return samples, as_whole("seed", seed, at_least=0, advice="The same seed gives the same draws.")
 
 
-def checked(measure: SummedMeasure) -> Counts:
-    """The counts of a measure, if it is one."""
+def check_measure(measure: SummedMeasure) -> Counts:
+    """Return the counts of a measure; raise a TypeError for another type."""
     if not isinstance(measure, SummedMeasure):
-        raise TypeError(
-            f"{shown(measure)} is no SummedMeasure: make one of numbers, as mean_of([…]) does, one for each "
-            "text"
-        )
+        raise TypeError(f"{shown(measure)} is not a SummedMeasure: create one with mean_of([…])")
     return measure.counts_NK
 
 
 ROUNDING = 1e-12
-"""Sums in another order differ by so much: a difference that is equal must count as equal."""
+"""Relative rounding error of sums in another order: differences within it count as equal."""
 
 
 @dataclass(frozen=True)
 class PairedTest:
-    """The difference of two systems, and how often chance alone makes one as large.
+    """The difference of two systems on the same texts, and the probability of one as large by chance.
 
-    Two systems on the same texts: is the difference of a measure more than chance?
+    Paired bootstrap (Koehn 2004; papers.bib: koehn2004statistical), two-sided, centred on the observed
+    difference:
 
-    Paired bootstrap (Koehn 2004; papers.bib: koehn2004statistical), two-sided, about the difference found:
+        d*_b = m(A*_b) − m(B*_b), the same texts for both;   p = (1 + #{ |d*_b − d| ≥ |d| }) / (1 + B)
 
-        d*_b = m(A*_b) − m(B*_b), the same texts of both redrawn;   p = (1 + #{ |d*_b − d| ≥ |d| }) / (1 + B)
+    Approximate randomisation (Riezler & Maxwell 2005; papers.bib: riezler2005pitfalls): if the systems
+    were equal, swapping their outputs would not matter:
 
-    Approximate randomisation (Riezler & Maxwell 2005; papers.bib: riezler2005pitfalls): were the systems
-    alike, who said which of two texts would not matter:
+        the two outputs for each text are swapped with probability ½;   p = (1 + #{ |d*_b| ≥ |d| }) / (1 + B)
 
-        each text's two outputs change sides with probability ½;   p = (1 + #{ |d*_b| ≥ |d| }) / (1 + B)
+    Randomisation assumes less and makes fewer errors.
 
-    The second asks for less, and is wrong less often.
-
-    sacrebleu differs in two ways. Its bootstrap test counts one side: its p is about half of ours. Its
-    randomisation test counts only draws with |d*| > |d|. A measure of whole numbers (TER: edits) has many
-    draws with |d*| = |d|, and without them p is too small: of two equal systems it calls more than a share α
-    different at level α. `ties` is the share of such draws; p − ties is sacrebleu's p.
+    sacrebleu differs in two ways. Its bootstrap test is one-sided: its p is about half of ours. Its
+    randomisation test counts only draws with |d*| > |d|. Integer counts (TER: edits) often give |d*| = |d|,
+    and without these draws p is too small: equal systems differ at level α in more than a share α of tests.
+    `ties` is the share of such draws; p − ties is sacrebleu's p.
     """
 
     difference: float
@@ -115,55 +113,57 @@ class PairedTest:
     p: float
     samples: int
     ties: float = 0.0
-    """The part of p that comes from draws exactly as large as the difference; sacrebleu leaves it out."""
+    """The part of p from draws with |d*| = |d|, which sacrebleu leaves out."""
 
 
 def paired_bootstrap(
     first: SummedMeasure, second: SummedMeasure, *, samples: int = SAMPLES, seed: int = 0
 ) -> PairedTest:
-    """Draw the texts again, the same ones for both."""
-    _paired(first, second)
-    samples, seed = draws(samples, seed)
+    """Paired bootstrap test: resample texts, the same ones for both systems."""
+    _check_pair(first, second)
+    samples, seed = check_draws(samples, seed)
     difference = first.value - second.value
-    drawn_B = np.concatenate(
-        [first.drawn(times_BN) - second.drawn(times_BN) for times_BN in redrawn(len(first), samples, seed)]
+    resampled_B = np.concatenate(
+        [
+            first.resampled(times_BN) - second.resampled(times_BN)
+            for times_BN in resample_counts(len(first), samples, seed)
+        ]
     )
-    return _test(difference, drawn_B - difference)
+    return _test(difference, resampled_B - difference)
 
 
 def approximate_randomisation(
     first: SummedMeasure, second: SummedMeasure, *, samples: int = SAMPLES, seed: int = 0
 ) -> PairedTest:
-    """Let the outputs of each text change sides."""
-    a_NK, b_NK = _paired(first, second)
-    samples, seed = draws(samples, seed)
-    dice, found = np.random.default_rng(seed), list[Counts]()
-    part = max(1, CHUNK // len(first))
-    for start in range(0, samples, part):
-        stays_BN = dice.integers(0, 2, size=(min(part, samples - start), len(first))).astype(float)
-        moved_BN = 1 - stays_BN
-        a_BK, b_BK = stays_BN @ a_NK + moved_BN @ b_NK, moved_BN @ a_NK + stays_BN @ b_NK
-        found.append(
+    """Approximate randomisation test: swap the outputs of the two systems at random."""
+    a_NK, b_NK = _check_pair(first, second)
+    samples, seed = check_draws(samples, seed)
+    rng, parts = np.random.default_rng(seed), list[Counts]()
+    size = max(1, CHUNK // len(first))
+    for start in range(0, samples, size):
+        kept_BN = rng.integers(0, 2, size=(min(size, samples - start), len(first))).astype(float)
+        swapped_BN = 1 - kept_BN
+        a_BK, b_BK = kept_BN @ a_NK + swapped_BN @ b_NK, swapped_BN @ a_NK + kept_BN @ b_NK
+        parts.append(
             np.array([first.of_sums(a) - second.of_sums(b) for a, b in zip(a_BK, b_BK, strict=True)])
         )
-    return _test(first.value - second.value, np.concatenate(found))
+    return _test(first.value - second.value, np.concatenate(parts))
 
 
-def _test(difference: float, drawn_B: Counts) -> PairedTest:
+def _test(difference: float, resampled_B: Counts) -> PairedTest:
     least = abs(difference) - ROUNDING * max(1.0, abs(difference))
-    # NaN is no less: a draw that cannot be measured speaks against a difference, not for it.
-    as_large = int((~(np.abs(drawn_B) < least)).sum())
-    larger = int((~(np.abs(drawn_B) <= 2 * abs(difference) - least)).sum())
-    draws_and_one = 1 + len(drawn_B)
+    # NaN counts as large: an unmeasurable draw must not make a difference more significant.
+    as_large = int((~(np.abs(resampled_B) < least)).sum())
+    larger = int((~(np.abs(resampled_B) <= 2 * abs(difference) - least)).sum())
+    draws_and_one = 1 + len(resampled_B)
     ties = (as_large - larger) / draws_and_one
-    return PairedTest(difference, (1 + as_large) / draws_and_one, len(drawn_B), ties)
+    return PairedTest(difference, (1 + as_large) / draws_and_one, len(resampled_B), ties)
 
 
-def _paired(first: SummedMeasure, second: SummedMeasure) -> tuple[Counts, Counts]:
-    a_NK, b_NK = checked(first), checked(second)
+def _check_pair(first: SummedMeasure, second: SummedMeasure) -> tuple[Counts, Counts]:
+    a_NK, b_NK = check_measure(first), check_measure(second)
     if a_NK.shape != b_NK.shape:
         raise ValueError(
-            f"the systems have {len(a_NK)} and {len(b_NK)} texts, of {a_NK.shape[1]} and {b_NK.shape[1]} "
-            "counts: a paired test needs the same measure of the same texts of both"
+            f"paired tests need the same texts and measure: counts have shapes {a_NK.shape} and {b_NK.shape}"
         )
     return a_NK, b_NK

@@ -1,12 +1,12 @@
-"""Teacher forcing: what a model says of every token of a text, given the true tokens before it.
+"""Teacher forcing: the model's distribution at every token of a text, and perplexity.
 
     log p(· | y_{s} … y_{t−1}),   t − s < context
 
-A text longer than the context is read in windows that overlap: each scores only the tokens that the window
-before it has not, so that every token but the first is scored exactly once and has at least
-context − stride tokens before it (fewer only at the beginning of the text).
+A text longer than the context is read in overlapping windows. Each window scores only the tokens that the
+previous one did not. So every token but the first is scored exactly once, after at least context − stride
+tokens (fewer only at the start of the text).
 
-An encoder–decoder reads a source and scores its target, the end of the text included.
+An encoder–decoder reads a source and scores its target, including EOS.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from unspool.decode.score import read_on
 from unspool.interfaces import StepModel
 
 COLUMNS = 32
-"""Tokens of every row that are read at once: log-probabilities of a large vocabulary are many megabytes."""
+"""Tokens per row and step: it limits the memory for the log-probabilities of large vocabularies."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """A stretch of a text."""
+    """A part of a text."""
 
     text: int
-    """Which text it is of."""
+    """Index of the text."""
     tokens: tuple[int, ...]
     first: int
-    """The place of the first token that is scored; those before it are only read."""
+    """Index of the first scored token; the tokens before it are context."""
 
 
 @dataclass(frozen=True, eq=False)
 class ReadTokens:
-    """The model's distributions at M places, and the tokens that stand there."""
+    """The model's distributions at M positions, and the tokens of the texts there."""
 
     logp_MV: Tensor
     token_M: Tensor
     text_M: Tensor
-    """Which text each is of."""
+    """Index of the text of each token."""
 
 
 def forced(
@@ -59,138 +59,137 @@ def forced(
     stride: int | None = None,
     cut: bool = False,
 ) -> list[Window]:
-    """Texts, strings or token ids, as windows that the model can read.
+    """Split texts (strings or token ids) into windows that fit into the context.
 
-    The texts of an encoder–decoder are targets: each needs its source. Of a string, the end of the text is
-    part of the target. One that is longer than the model's context is `cut`, or refused.
+    For an encoder–decoder, texts are targets and `sources` are required; EOS is added to strings. Targets
+    longer than the context are cut if `cut`, else they raise a ValueError.
     """
     check_model(model)
-    texts = _listed(texts)
+    texts = _check_list(texts)
     if not model.is_encoder_decoder:
         if sources is not None:
-            raise ValueError("the model continues texts, and has no use for sources: leave them out.")
+            raise ValueError(
+                "sources are for encoder–decoders, but the model is a language model: leave them out"
+            )
         return windows(encode(model, texts), fitting(model, context), stride)
     if sources is None:
-        raise ValueError(
-            "the model is an encoder–decoder, which says nothing of a text without its source: give "
-            "sources=[…], one for each text."
-        )
+        raise ValueError("the model is an encoder–decoder: give sources=[…], one for each text")
     if context is not None or stride is not None:
-        raise ValueError("an encoder–decoder reads both sides whole: leave context and stride out.")
+        raise ValueError(
+            "context and stride are for language models, but the model is an encoder–decoder: leave them out"
+        )
     if isinstance(sources, str) or len(sources) != len(texts):
-        raise ValueError(f"sources is {sources!r:.60}, but must be a list with one source for each text.")
+        raise ValueError(f"sources is {sources!r:.60}, but must be a list with one source for each text")
     pairs = [
-        (token_ids(model, source, place, "source"), _target(model, text, place))
-        for place, (source, text) in enumerate(zip(sources, texts, strict=True))
+        (token_ids(model, source, index, "source"), _target(model, text, index))
+        for index, (source, text) in enumerate(zip(sources, texts, strict=True))
     ]
     return paired(model, pairs, cut=cut)
 
 
 def encode(model: StepModel, texts: Sequence[str | Sequence[int]]) -> list[tuple[int, ...]]:
-    """Texts as token ids; refuses what leaves nothing to score."""
+    """Encode texts as token ids; each needs at least two tokens."""
     check_model(model)
-    rows = [token_ids(model, text, place) for place, text in enumerate(_listed(texts))]
-    for place, row in enumerate(rows):
+    rows = [token_ids(model, text, index) for index, text in enumerate(_check_list(texts))]
+    for index, row in enumerate(rows):
         if len(row) < 2:
-            raise ValueError(
-                f"text {place} has {len(row)} tokens, and at least 2 are needed: the first has nothing "
-                "before it. Leave it out, or join it to another."
-            )
+            raise ValueError(f"text {index} has {len(row)} tokens but needs at least 2: leave it out")
     return rows
 
 
 def paired(
     model: StepModel, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], *, cut: bool = False
 ) -> list[Window]:
-    """Sources and targets as windows: the model starts from the source, and scores the target.
+    """Make a window of each source and target (without BOS); only the target is scored.
 
-    A target is without BOS. One that is longer than the model's context is cut, or refused.
+    Targets longer than the context are cut if `cut`, else they raise a ValueError.
     """
-    found = []
-    for place, (source, target) in enumerate(pairs):
+    result = []
+    for index, (source, target) in enumerate(pairs):
         if not source or not target:
             raise ValueError(
-                f"pair {place} has a source of {len(source)} and a target of {len(target)} tokens: both need "
-                "one or more. Leave it out."
+                f"pair {index} has a source of {len(source)} and a target of {len(target)} tokens: "
+                "leave out pairs with an empty side"
             )
-        most = model.context
+        max_size = model.context
         for side, tokens in {"source": source, "target": target}.items():
-            if most is not None and len(tokens) > most and not (cut and side == "target"):
+            if max_size is not None and len(tokens) > max_size and not (cut and side == "target"):
                 raise ValueError(
-                    f"pair {place} has a {side} of {len(tokens)} tokens, and the model reads at most {most}. "
-                    "Shorten it, or leave it out."
+                    f"pair {index} has a {side} of {len(tokens)} tokens but the context is {max_size}: "
+                    "shorten it"
                 )
-        found.append(Window(place, (*source, *target[:most]), len(source)))
-    return found
+        result.append(Window(index, (*source, *target[:max_size]), len(source)))
+    return result
 
 
 def token_pairs(
     texts: Sequence[tuple[Sequence[int], Sequence[int]]],
 ) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Pairs of a prompt, or source, and what follows it, as tuples of token ids."""
-    wanted = "pairs of a prompt and what follows it, each as token ids"
-    found = []
+    """Check pairs of a prompt (or source) and its continuation, and return them as tuples of token ids."""
+    wanted = "pairs of a prompt and its continuation, each as token ids"
+    result = []
     for pair in items("texts", texts, wanted):
         both = items("texts", pair, wanted)
         if len(both) != 2:
-            raise ValueError(f"texts has {shown(pair)}, but must have {wanted}.")
+            raise ValueError(f"texts has {shown(pair)}, but must have {wanted}")
         prompt, right = (ids("texts", it, empty=True) for it in both)
-        found.append((prompt, right))
-    if not found:
-        raise ValueError(f"texts is empty, but must have {wanted}.")
-    return found
+        result.append((prompt, right))
+    if not result:
+        raise ValueError(f"texts is empty, but must have {wanted}")
+    return result
 
 
 def windows(
     rows: Sequence[Sequence[int]], context: int | None = None, stride: int | None = None
 ) -> list[Window]:
-    """Every row as windows of at most `context` tokens, each scoring at most `stride` after the first."""
+    """Split rows into windows of at most `context` tokens; all but the first score at most `stride`."""
     if context is not None:
-        context = as_whole("context", context, at_least=2, advice="One token is read, and one scored.")
-    if stride is not None:
-        stride = as_whole("stride", stride, at_least=1, advice="It is how many tokens a window scores.")
-    if stride is not None and (context is None or stride >= context):
-        raise ValueError(
-            f"stride is {stride} and context {context}, but 1 ≤ stride < context is needed: "
-            "every token scored needs one before it."
+        context = as_whole(
+            "context", context, at_least=2, advice="A window needs a context and a scored token."
         )
-    found = []
-    for place, row in enumerate(rows):
+    if stride is not None:
+        stride = as_whole(
+            "stride", stride, at_least=1, advice="It is the number of scored tokens per window."
+        )
+    if stride is not None and (context is None or stride >= context):
+        raise ValueError(f"stride is {stride} and context {context}, but must be 1 ≤ stride < context")
+    result = []
+    for index, row in enumerate(rows):
         size = context or len(row)
         step = stride or max(size // 2, 1)
-        found.append(Window(place, tuple(row[:size]), 1))
+        result.append(Window(index, tuple(row[:size]), 1))
         for scored in range(size, len(row), step):
             end = min(scored + step, len(row))
             begin = max(end - size, 0)
-            found.append(Window(place, tuple(row[begin:end]), scored - begin))
-    return found
+            result.append(Window(index, tuple(row[begin:end]), scored - begin))
+    return result
 
 
-def fitting(model: StepModel, context: int | None, most: int = 1024) -> int:
-    """The size of a window: what was asked for, or as much as the model takes and memory likes."""
-    free = tokens_left(model, [0])  # a negative prompt may take a part of the context
+def fitting(model: StepModel, context: int | None, max_size: int = 1024) -> int:
+    """Return the window size: `context`, or at most `max_size` tokens that fit into the model's context."""
+    free = tokens_left(model, [0])  # less than the context if the model reads a negative prompt
     limit = None if free is None else free + 1
     if limit is not None and limit < 2:
-        raise ValueError("the prompt read beside the texts leaves no room in the model's context: shorten it")
+        raise ValueError("the negative prompt fills the context: shorten it")
     if context is None:
-        return most if limit is None else min(most, limit)
-    context = as_whole("context", context, at_least=2, advice="One token is read, and one scored.")
+        return max_size if limit is None else min(max_size, limit)
+    context = as_whole("context", context, at_least=2, advice="A window needs a context and a scored token.")
     if limit is not None and context > limit:
-        raise ValueError(f"context is {context}, and the model reads at most {limit} tokens. Choose {limit}.")
+        raise ValueError(f"context is {context}, but the model reads at most {limit} tokens")
     return context
 
 
 @torch.inference_mode()
 def read(model: StepModel, parts: Sequence[Window], *, batch: int = 8) -> Iterator[ReadTokens]:
-    """Every token that the windows score, some at a time; windows that score equally many go together."""
-    batch = as_whole("batch", batch, at_least=1, advice="It is how many texts are read side by side.")
+    """Yield the distributions at all scored tokens; windows with similar numbers of them share a batch."""
+    batch = as_whole("batch", batch, at_least=1, advice="It is the number of texts per batch.")
     order = sorted(parts, key=lambda it: (len(it.tokens) - it.first, it.first), reverse=True)
     for start in range(0, len(order), batch):
         yield from _read(order[start : start + batch], model)
 
 
 def _read(rows: Sequence[Window], model: StepModel) -> Iterator[ReadTokens]:
-    """Rows side by side; one whose tokens are all scored leaves, so that none is read beyond its end."""
+    """Read rows as a batch; a row leaves the batch when its tokens are scored."""
     step, state = model.start([row.tokens[: row.first] for row in rows])
     done, logp_NTV = 0, step.logp_NV[:, None]
     while True:
@@ -199,85 +198,79 @@ def _read(rows: Sequence[Window], model: StepModel) -> Iterator[ReadTokens]:
         text_N1 = torch.tensor([row.text for row in rows], device=logp_NTV.device)[:, None]
         yield ReadTokens(logp_NTV.flatten(0, 1), token_NT.flatten(), text_N1.expand_as(token_NT).flatten())
         done += width
-        left = [n for n, row in enumerate(rows) if len(row.tokens) - row.first > done]
-        if not left:
+        remaining = [n for n, row in enumerate(rows) if len(row.tokens) - row.first > done]
+        if not remaining:
             return
-        if len(left) < len(rows):
-            rows = [rows[n] for n in left]
-            state = state.select(torch.tensor(left, device=logp_NTV.device))
+        if len(remaining) < len(rows):
+            rows = [rows[n] for n in remaining]
+            state = state.select(torch.tensor(remaining, device=logp_NTV.device))
         width = min(COLUMNS, *(len(row.tokens) - row.first - done for row in rows))
-        # Column t of what follows is said after token t has been read.
+        # Column t of the result is the distribution after token t.
         read_NT = _columns(rows, done - 1, width, logp_NTV.device)
         step, state = read_on(model, state, read_NT)
         logp_NTV = step.logp_NV.view(*read_NT.shape, -1)
 
 
 def _columns(rows: Sequence[Window], begin: int, width: int, device: torch.device) -> Tensor:
-    """(N, T): so many of the tokens that each row scores, from `begin` on."""
+    """Return `width` scored tokens of each row, from `begin` on: (N, T)."""
     return torch.tensor([row.tokens[row.first :][begin : begin + width] for row in rows], device=device)
 
 
-def token_ids(model: StepModel, text: str | Sequence[int], place: int, what: str = "text") -> tuple[int, ...]:
-    """A text as token ids; `what` and `place` name it in errors."""
+def token_ids(model: StepModel, text: str | Sequence[int], index: int, what: str = "text") -> tuple[int, ...]:
+    """Encode a text as token ids; error messages name it by `what` and `index`."""
     if isinstance(text, str):
         if model.tokenizer is None:
-            raise ValueError(
-                f"{what} {place} is a string, and the model has no tokenizer. Give token ids, or load the "
-                "model from a folder with its tokenizer."
-            )
+            raise ValueError(f"{what} {index} is a string, but the model has no tokenizer: give token ids")
         read = reading(model)[0] if what == "source" else model.tokenizer
         assert read is not None
         return tuple(read.encode(text))
     if isinstance(text, (bytes, bytearray)):
-        raise TypeError(f'{what} {place} is bytes: decode them, as .decode("utf-8") does.')
+        raise TypeError(f"{what} {index} is bytes: decode them first")
     try:
-        found = tuple(map(operator.index, text))
+        result = tuple(map(operator.index, text))
     except TypeError:
         raise TypeError(
-            f"{what} {place} is {text!r:.60}, but must be a string or a list of token ids."
+            f"{what} {index} is {text!r:.60}, but must be a string or a list of token ids"
         ) from None
-    check_ids(reading(model)[1] if what == "source" else model.vocab_size, found, f"{what} {place}")
-    return found
+    check_ids(reading(model)[1] if what == "source" else model.vocab_size, result, f"{what} {index}")
+    return result
 
 
-def _target(model: StepModel, text: str | Sequence[int], place: int) -> tuple[int, ...]:
-    """What an encoder–decoder should say: of a string, its tokens without BOS, and EOS at the end."""
-    found = token_ids(model, text, place)
+def _target(model: StepModel, text: str | Sequence[int], index: int) -> tuple[int, ...]:
+    """Encode a target; the ids of a string lose BOS and get EOS."""
+    result = token_ids(model, text, index)
     if not isinstance(text, str) or model.tokenizer is None:
-        return found
-    bare = found[1:] if found[:1] == (model.tokenizer.bos_id,) else found
+        return result
+    bare = result[1:] if result[:1] == (model.tokenizer.bos_id,) else result
     return (*bare, min(model.tokenizer.eos_ids)) if model.tokenizer.eos_ids else bare
 
 
-def _listed(texts: Sequence[str | Sequence[int]]) -> Sequence[str | Sequence[int]]:
+def _check_list(texts: Sequence[str | Sequence[int]]) -> Sequence[str | Sequence[int]]:
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Sequence) or not texts:
-        raise ValueError(f"texts is {texts!r:.60}, but must be a list of one text or more.")
+        raise ValueError(f"texts is {texts!r:.60}, but must be a list of one text or more")
     return texts
 
 
 @dataclass(frozen=True)
 class Perplexity:
-    """The perplexity of texts, and what it was made of.
-
-    Perplexity: how many equally probable tokens a model wavers between, on average, at each token of a text.
+    """Perplexity of texts.
 
         PPL = exp( −1/T Σ_t log p(y_t | y_{<t}) )
 
     Jelinek, Mercer, Bahl & Baker 1977; papers.bib: jelinek1977perplexity
 
-    Every token weighs the same, whichever text it is of. The first token of a text is not scored, since
-    nothing stands before it (a tokenizer that writes a beginning-of-text token gives it something). A text
-    longer than the context is read in windows that overlap by half of it; teacher_forcing.py says how. Of an
-    encoder–decoder every token of the target is scored, given its source, and of a target that is a string
-    its end, too. Perplexities under different tokenizers do not compare.
+    Every token has the same weight. The first token of a text is not scored, because it has no context; with
+    BOS, that is BOS. Texts longer than the context are read in windows that overlap by half. For an
+    encoder–decoder, every token of the target is scored, including the EOS of strings. Compare perplexities
+    only for the same tokenizer.
     """
 
     nats: float
     """−Σ log p of all tokens."""
     tokens: int
-    """How many were scored."""
+    """Number of scored tokens."""
     by_text: tuple[float, ...]
-    """The perplexity of each text alone."""
+    """Perplexity of each text."""
 
     @property
     def value(self) -> float:
@@ -294,19 +287,19 @@ def perplexity(
     stride: int | None = None,
     batch: int = 8,
 ) -> Perplexity:
-    """The perplexity of texts, strings or token ids.
+    """Compute the perplexity of texts, given as strings or token ids.
 
-    `context` is the most tokens read at once (the model's own limit, but no more than 1024), `stride` how
-    many of them each window scores after the first (half of the context): smaller is slower and kinder.
-    An encoder–decoder needs `sources`, one for each text: the texts are then its targets.
+    `context` is the window size (default: the model's limit, at most 1024). `stride` is the number of tokens
+    that each window after the first scores (default: half of the context); a smaller stride gives every token
+    more context and takes longer. An encoder–decoder needs `sources`, one per text.
     """
     parts = forced(model, texts, sources, context=context, stride=stride)
     nats, counts = [0.0] * len(texts), [0] * len(texts)
     for seen in read(model, parts, batch=batch):
         logp_M = seen.logp_MV.gather(1, seen.token_M[:, None])[:, 0].double()
-        for place, logp in zip(seen.text_M.tolist(), logp_M.tolist(), strict=True):
-            nats[place] -= logp
-            counts[place] += 1
+        for index, logp in zip(seen.text_M.tolist(), logp_M.tolist(), strict=True):
+            nats[index] -= logp
+            counts[index] += 1
     by_text = tuple(_exp(total / count) for total, count in zip(nats, counts, strict=True))
     return Perplexity(sum(nats), sum(counts), by_text)
 

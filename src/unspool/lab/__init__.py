@@ -1,4 +1,4 @@
-"""The lab: every claim of the documents that this library stands on, measured again; one file per claim.
+"""The lab: claims of the papers and lectures behind this library, reproduced on small models.
 
     from unspool.lab.claims import CLAIMS
     from unspool.lab.running import run

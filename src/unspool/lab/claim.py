@@ -1,10 +1,10 @@
-"""A claim: what is said and where, what is measured, and by what it counts as reproduced.
+"""A claim: its statement and source, the measurement, and the criterion for its reproduction.
 
     reproduced       every part of the criterion holds with every seed
     not reproduced   no part of it holds with any seed
-    mixed            anything between
+    mixed            otherwise
 
-The criterion is part of the claim's file, and was written there before the claim was first measured.
+The criterion is part of the claim's file.
 """
 
 from __future__ import annotations
@@ -20,19 +20,18 @@ from typing import Any, Literal, Protocol
 
 Number = float | list[float]
 Numbers = Mapping[str, Number]
-"""What one seed has measured. A list is a curve: it is drawn, and left out of tables."""
+"""The measurements of one seed. A list is a curve for the figure, not for tables."""
 Verdict = Literal["reproduced", "not reproduced", "mixed", "not run"]
 Progress = Callable[[float], None]
-"""Called with the share that is done, from 0 to 1."""
+"""Called with the progress, from 0 to 1."""
 
 
-def silent(*said: object) -> None:
-    """Nobody wants to know."""
-    del said
+def silent(*_: object) -> None:
+    """Ignore progress or warnings."""
 
 
 class Measure(Protocol):
-    """Everything random comes from `seed`; `quick` asks for seconds and promises no verdict worth having."""
+    """A measurement; all randomness comes from `seed`. `quick` takes seconds and gives no valid verdict."""
 
     def __call__(self, seed: int, quick: bool, progress: Progress) -> Numbers:
         """Measure once."""
@@ -41,12 +40,12 @@ class Measure(Protocol):
 
 @dataclass(frozen=True)
 class Source:
-    """Where the claim is made."""
+    """The document that makes the claim."""
 
     document: str
     section: str
     papers: tuple[str, ...] = ()
-    """Keys in the file papers.bib of what the document has it from."""
+    """Keys in papers.bib of the papers that the document cites."""
 
     def __str__(self) -> str:
         return f"{self.document}, {self.section}"
@@ -54,7 +53,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Part:
-    """One condition of a criterion, in words and as a function of what one seed has measured."""
+    """One condition of a criterion, in words and as a function of the numbers of one seed."""
 
     words: str
     holds: Callable[[Any], bool]
@@ -62,35 +61,32 @@ class Part:
 
 @dataclass(frozen=True)
 class Claim:
-    """One experiment."""
+    """A claim with its experiment."""
 
     name: str
     statement: str
     source: Source
     measured: str
-    """On what, and how."""
+    """The experiment in words."""
     criterion: tuple[Part, ...]
     measure: Measure
     draw: Callable[[Any, Sequence[Numbers]], None]
-    """Onto a matplotlib Figure, from what every seed has measured."""
+    """Draws the numbers of all seeds onto a matplotlib Figure."""
     limits: str = ""
-    """What the experiment does not show."""
+    """Limits of the experiment."""
     size: tuple[float, float] = (6.4, 3.0)
-    """Of the figure, in inches."""
+    """Size of the figure in inches."""
 
     def held(self, runs: Sequence[Numbers]) -> list[list[bool]]:
-        """Of every part: with which seeds it holds."""
+        """Return for every part and seed whether it holds."""
         return [[bool(part.holds(numbers)) for numbers in runs] for part in self.criterion]
 
     def verdict(self, runs: Sequence[Numbers]) -> Verdict:
-        """By what all seeds have measured."""
+        """Return the verdict over all seeds."""
         held = [each for row in self.held(runs) for each in row]
         if not held:
             return "not run"
         return "reproduced" if all(held) else "mixed" if any(held) else "not reproduced"
-
-
-# The four documents whose claims are measured here; a claim adds the section.
 
 
 LECTURE = "He He, Neural Sequence Generation (lecture, New York University, 2024)"
@@ -100,43 +96,41 @@ DEGENERATION = "Finlayson et al. 2024, Closing the Curious Case of Neural Text D
 
 
 def lecture(section: str, *papers: str) -> Source:
-    """He He's slides."""
+    """Source: He He's lecture."""
     return Source(LECTURE, section, papers)
 
 
 def problems(section: str, *papers: str) -> Source:
-    """McAllester's problems, with their solutions."""
+    """Source: McAllester's problems."""
     return Source(PROBLEMS, section, ("mcallester2020problems", *papers))
 
 
 def kerbs(section: str, *papers: str) -> Source:
-    """The appendix on kernelized senses."""
+    """Source: the appendix of the KerBS paper."""
     return Source(KERBS, section, ("miao2019kernelized", *papers))
 
 
 def degeneration(section: str, *papers: str) -> Source:
-    """Why truncation works, and the basis-aware test."""
+    """Source: the paper on basis-aware sampling."""
     return Source(DEGENERATION, section, ("finlayson2024closing", *papers))
 
 
 PACKAGE = Path(__file__).resolve().parents[1]
-ASIDE = ("cli", "serve", "integrations", "lab")
+EXCLUDED = ("cli", "serve", "integrations", "lab")
 
 
 def code_version(claim: Claim) -> str:
-    """Twelve digits, of the claim's own file, of the package and of torch.
+    """Return a fingerprint of the code that the numbers of a claim can depend on: 12 hexadecimal digits.
 
-    Which code has measured: a fingerprint of the sources that a claim's numbers can depend on.
-
-    Those are all of the package but the command line, the server, the adapters, and the files of other claims
-    (unless the claim imports from them): a change to one claim leaves what is known of the others.
+    It covers the claim's file, torch's version and the package without the command line, server, integrations
+    and other claims (except those that the claim imports).
     """
     parts = [_package(PACKAGE), version("torch"), *_claims(PACKAGE / "lab" / "claims", claim.name)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
 
 
 def _claims(folder: Path, name: str) -> list[str]:
-    """The text of a claim's file, and of the claims that it imports from."""
+    """Return the source of a claim, and of the claims that it imports."""
     path = folder / f"{name}.py"
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     imported = sorted(set(re.findall(r"^from unspool\.lab\.claims\.(\w+) import", text, re.MULTILINE)))
@@ -145,10 +139,10 @@ def _claims(folder: Path, name: str) -> list[str]:
 
 @cache
 def _package(folder: Path) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     shared = sorted((folder / "lab").glob("small_*.py"))
     for path in [*sorted(folder.rglob("*.py")), *shared]:
-        room = path.relative_to(folder).parts[0]
-        if room not in ASIDE or path in shared:
-            found.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
-    return found.hexdigest()
+        package = path.relative_to(folder).parts[0]
+        if package not in EXCLUDED or path in shared:
+            digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()

@@ -1,7 +1,7 @@
-"""What a claim has measured with one seed, kept in a file of its own: a kill loses one measurement at most.
+"""Results of claims: one file per claim and seed, so that a crash loses at most one measurement.
 
-The file's name says what it is of: claim, size, seed, and the version of the code. A result of other code is
-another file.
+The file name contains the claim, the size, the seed and the fingerprint of the code. `Finding` combines the
+results of a claim over seeds.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ class Result:
     version: str
     numbers: Numbers
     seconds: float
-    """Of processor time."""
+    """Processor time."""
 
 
 def results_folder(chosen: Path | None = None) -> Path:
-    """Where results are kept: the folder that was chosen, or one in the user's cache."""
+    """Return the folder of results: `chosen`, or one in the user's cache."""
     return chosen or cache_folder() / "lab"
 
 
 def result_path(folder: Path, claim: Claim, seed: int, quick: bool) -> Path:
-    """Where the result of today's code is, if it is there."""
+    """Return the path of the result of the current code."""
     size = "quick" if quick else "full"
     return folder / f"{claim.name}-{size}-seed{seed}-{code_version(claim)}.json"
 
 
 def write(folder: Path, claim: Claim, result: Result) -> None:
-    """Put a result into the folder, whole or not at all."""
+    """Write a result atomically."""
     check(result)
     path = result_path(folder, claim, result.seed, result.quick)
     with new_file(path) as fresh:
@@ -51,34 +51,34 @@ def write(folder: Path, claim: Claim, result: Result) -> None:
 
 
 def read(folder: Path, claim: Claim, seed: int, quick: bool, *, warn: Callable[[str], None]) -> Result | None:
-    """The result, if it is there; of a damaged file it is said that it is one, and nothing is read."""
+    """Read a result; None if it is missing, or, with a warning, damaged."""
     path = result_path(folder, claim, seed, quick)
     try:
-        found = result_of(json.loads(path.read_text(encoding="utf-8")))
+        result = result_of(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return None
     except (ValueError, TypeError) as error:
-        warn(f"{path} is damaged ({error}): it counts as not measured")
+        warn(f"{path} is damaged ({error}): ignored")
         return None
-    if (found.claim, found.seed, found.quick) != (claim.name, seed, quick):
-        warn(f"{path} holds {found.claim} with seed {found.seed}: it counts as not measured")
+    if (result.claim, result.seed, result.quick) != (claim.name, seed, quick):
+        warn(f"{path} holds {result.claim} with seed {result.seed}: ignored")
         return None
-    return found
+    return result
 
 
 def result_of(record: Any) -> Result:
-    """A result from JSON; ValueError where it is none."""
-    wanted = {"claim": str, "seed": int, "quick": bool, "version": str, "numbers": dict, "seconds": float}
-    if not isinstance(record, Mapping) or set(record) != set(wanted):
-        raise ValueError(f"it is no result: it should have {', '.join(wanted)}")
-    for key, kind in wanted.items():
+    """Make a result from JSON; raise a ValueError if it is not one."""
+    fields = {"claim": str, "seed": int, "quick": bool, "version": str, "numbers": dict, "seconds": float}
+    if not isinstance(record, Mapping) or set(record) != set(fields):
+        raise ValueError(f"expected the fields {', '.join(fields)}")
+    for key, kind in fields.items():
         if not isinstance(record[key], kind):
             raise ValueError(f"its {key} is {record[key]!r:.40}")
     return check(Result(**record))
 
 
 def check(result: Result) -> Result:
-    """Refuse a number that is none: it would decide a verdict by how it compares."""
+    """Raise a ValueError for numbers that are not finite, because they would decide verdicts."""
     for name, value in result.numbers.items():
         for each in value if isinstance(value, list) else [value]:
             if isinstance(each, bool) or not isinstance(each, int | float) or not math.isfinite(each):
@@ -88,16 +88,13 @@ def check(result: Result) -> Result:
     return result
 
 
-# What is known of every claim: its results of some seeds, its verdict, and its numbers with their spread.
-
-
 @dataclass(frozen=True)
 class Spread:
     """One number over all seeds."""
 
     mean: float
     deviation: float
-    """Standard; 0 of one seed."""
+    """Standard deviation; 0 for one seed."""
     least: float
     most: float
 
@@ -116,17 +113,18 @@ class Finding:
 
     @property
     def runs(self) -> list[Numbers]:
-        """What each seed has measured."""
+        """The numbers of each seed."""
         return [result.numbers for result in self.results]
 
     @property
     def verdict(self) -> Verdict:
-        """The claim's, by its results."""
+        """The verdict of the claim."""
         return self.claim.verdict(self.runs)
 
     @property
     def parts(self) -> list[tuple[str, int, int]]:
-        """Each part of the criterion: its words, with how many seeds it held, of how many."""
+        """For each part of the criterion: its words, the number of seeds with which it held, and of all "
+        "seeds."""
         rows = self.claim.held(self.runs)
         return [
             (part.words, sum(row), len(row)) for part, row in zip(self.claim.criterion, rows, strict=True)
@@ -134,7 +132,7 @@ class Finding:
 
     @property
     def spreads(self) -> dict[str, Spread]:
-        """Every number that is no curve and that all seeds have measured."""
+        """Every number that all seeds have measured, without curves."""
         runs = self.runs
         if not runs:
             return {}
@@ -144,7 +142,7 @@ class Finding:
         }
 
     def record(self) -> dict[str, Any]:
-        """As JSON knows it."""
+        """Return the finding as JSON data."""
         return {
             "name": self.claim.name,
             "statement": self.claim.statement,
@@ -157,7 +155,7 @@ class Finding:
 
 
 def spread(values: Sequence[Any]) -> Spread:
-    """Mean, standard deviation, least and most."""
+    """Return mean, standard deviation, minimum and maximum."""
     deviation = statistics.stdev(values) if len(values) > 1 else 0.0
     return Spread(statistics.fmean(values), deviation, min(values), max(values))
 
@@ -170,23 +168,21 @@ def findings(
     quick: bool = False,
     warn: Callable[[str], None] = silent,
 ) -> list[Finding]:
-    """What today's code has measured, and the folder holds."""
-    found = []
+    """Read the results of the current code from a folder."""
+    result = []
     for claim in claims:
-        known = [read(folder, claim, seed, quick, warn=warn) for seed in seeds]
-        found.append(Finding(claim, tuple(result for result in known if result is not None)))
-    return found
+        results = [read(folder, claim, seed, quick, warn=warn) for seed in seeds]
+        result.append(Finding(claim, tuple(result for result in results if result is not None)))
+    return result
 
 
 def findings_of_file(path: Path, claims: Iterable[Claim]) -> list[Finding]:
-    """What `unspool lab report --json` has written, judged anew by today's criteria."""
+    """Read the results that `unspool lab report --json` wrote, and apply the current criteria."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         results = {
             each["name"]: tuple(result_of(result) for result in each["results"]) for each in record["claims"]
         }
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"{path} is no report of the lab ({error}): `unspool lab report --json` writes one"
-        ) from error
+        raise ValueError(f"{path} is not a report of `unspool lab report --json` ({error})") from error
     return [Finding(claim, results.get(claim.name, ())) for claim in claims]

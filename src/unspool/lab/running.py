@@ -1,4 +1,4 @@
-"""Measure claims, seed by seed: what is already known is read, what is new is kept at once."""
+"""Run claims seed by seed: known results are read, new ones are saved at once."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ SEEDS = (1, 2, 3)
 
 @dataclass(frozen=True)
 class Done:
-    """One measurement that is there now; or the error that took its place."""
+    """One measurement, or its error."""
 
     claim: Claim
     seed: int
     result: Result | None
     known: bool
-    """It was measured before."""
+    """Whether it was measured before."""
     error: Exception | None = None
 
 
@@ -40,8 +40,8 @@ def run(
     progress: Callable[[Claim, int, float], None] = silent,
     warn: Callable[[str], None] = silent,
 ) -> Iterator[Done]:
-    """Every claim with every seed; `again` also where a result is there. An experiment that fails is told
-    of, and the others go on."""
+    """Measure every claim with every seed; `again` repeats known ones. A failed experiment yields its "
+    "error."""
     _check_writable(folder)
     for claim in claims:
         for seed in seeds:
@@ -51,9 +51,9 @@ def run(
                 yield Done(claim, seed, known, known=True)
                 continue
             try:
-                result = measured(claim, seed, quick, partial(progress, claim, seed))
+                result = measure_once(claim, seed, quick, partial(progress, claim, seed))
                 write(folder, claim, result)
-            except OSError:  # of the folder: the next claim would fail, too
+            except OSError:  # the folder is not writable: the next claim would fail as well
                 raise
             except Exception as error:
                 progress(claim, seed, 1.0)
@@ -62,20 +62,21 @@ def run(
                 yield Done(claim, seed, result, known=False)
 
 
-def measured(claim: Claim, seed: int, quick: bool, progress: Progress = silent) -> Result:
-    """One measurement, on one thread and with nothing random but the seed."""
+def measure_once(claim: Claim, seed: int, quick: bool, progress: Progress = silent) -> Result:
+    """Measure a claim once, on one thread and with a fixed seed."""
     from unspool.lab.claim import code_version
 
     start = time.process_time()
-    with _alone(seed):
+    with _single_threaded(seed):
         numbers = claim.measure(seed, quick, progress)
     progress(1.0)
     return Result(claim.name, seed, quick, code_version(claim), numbers, time.process_time() - start)
 
 
 @contextmanager
-def _alone(seed: int) -> Iterator[None]:
-    """One thread, so that sums are made in the same order anywhere; the caller's randomness is untouched."""
+def _single_threaded(seed: int) -> Iterator[None]:
+    """Use one thread, for the same order of sums everywhere, and leave the caller's random state "
+    "unchanged."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -87,7 +88,7 @@ def _alone(seed: int) -> Iterator[None]:
 
 
 def _check_writable(folder: Path) -> None:
-    """Before the work: a folder that cannot be written to would lose it."""
+    """Raise before the work if the folder is not writable."""
     with new_file(folder / ".writable") as fresh:
         fresh.write_bytes(b"")
     (folder / ".writable").unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The small models that claims train on the spot: one recipe, which every claim changes where it must."""
+"""Small models that claims train, with a shared recipe, and English prompts for the built-in model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TRANSFORMER_LM: Table = {"kind": "transformer_lm", "width": 32, "heads": 4, "lay
 
 
 def language(kind: str, seed: int, sentences: int = 3000, /, **settings: Any) -> dict[str, Any]:
-    """Sentences of a language whose truth is known: [data] of a recipe."""
+    """Return [data] of a recipe: sentences of an artificial language."""
     return {
         "kind": "language",
         "language": {"kind": kind, **settings},
@@ -34,7 +34,7 @@ def language(kind: str, seed: int, sentences: int = 3000, /, **settings: Any) ->
 
 
 def task(kind: str, seed: int, pairs: int = 3000, /, **settings: Any) -> dict[str, Any]:
-    """Pairs of a tiny task, of whose sources a tenth is never learnt from: [data] of a recipe."""
+    """Return [data] of a recipe: pairs of a small task, a tenth of the sources held out."""
     return {
         "kind": "task",
         "task": {"kind": kind, **settings},
@@ -45,7 +45,7 @@ def task(kind: str, seed: int, pairs: int = 3000, /, **settings: Any) -> dict[st
 def recipe(
     data: Table, model: Table, updates: int, seed: int, *, lr: float = 5e-3, **others: Any
 ) -> dict[str, Any]:
-    """One model from one seed. `others` are tables that take the place of these, but [train] is added to."""
+    """Return a recipe. `others` replace its tables, except for [train], which they extend."""
     return {
         "seed": seed,
         "data": dict(data),
@@ -62,49 +62,39 @@ def recipe(
     }
 
 
-def learnt(
-    data: Table, model: Table, updates: int, seed: int, *, told: list[float] | None = None, **others: Any
+def train_model(
+    data: Table, model: Table, updates: int, seed: int, *, losses: list[float] | None = None, **others: Any
 ) -> Any:
-    """The model that the recipe gives, ready to be asked; nothing is written to the disk.
-
-    `told` is filled with −log p of a token in every update.
-    """
+    """Train a model of a recipe in memory; `losses` receives −log p of a token for every update."""
     with allow_code(True):
-        made = as_recipe(recipe(data, model, updates, seed, **others))
-    run = start_run(made, prepare(made.data, made.text, made.batches, made.seed))
+        recipe_object = as_recipe(recipe(data, model, updates, seed, **others))
+    run = start_run(
+        recipe_object,
+        prepare(recipe_object.data, recipe_object.text, recipe_object.batches, recipe_object.seed),
+    )
     for done in training_loop(run):
-        if told is not None:
-            told.append(done.nll)
+        if losses is not None:
+            losses.append(done.nll)
     return run.model.eval()
 
 
 @torch.inference_mode()
-def excess(model: Any, truth: KnownLanguage[Any], sentences: int, seed: int) -> float:
-    """Nats a token that the model is worse than the truth, on sentences of a seed of their own."""
-    dice = Random(seed)
-    said = [truth.sample(dice) for _ in range(sentences)]
-    best = -sum(truth.log_prob(row) for row in said)
-    rows = [(truth.bos, *row, truth.eos) for row in said]
-    found = -sum(
+def excess_loss(model: Any, truth: KnownLanguage[Any], sentences: int, seed: int) -> float:
+    """Return the cross-entropy of the model minus that of the truth, in nats per token, on new sentences."""
+    rng = Random(seed)
+    sentences_drawn = [truth.sample(rng) for _ in range(sentences)]
+    best = -sum(truth.log_prob(row) for row in sentences_drawn)
+    rows = [(truth.bos, *row, truth.eos) for row in sentences_drawn]
+    nats = -sum(
         float(seen.logp_MV.gather(1, seen.token_M[:, None]).double().sum())
         for seen in read(model, windows(rows), batch=32)
     )
-    return (found - best) / sum(len(row) - 1 for row in rows)
-
-
-# A model with a narrow softmax of a language whose truth is known, and the best it could say.
-#
-#     log p̂(· | two words) = log_softmax(W tanh(A [e₁ ; e₂])),   W of `width` columns
-#     h* = argmin_h −Σ p* log softmax(W h),   where Wᵀp̂ = Wᵀp*
-#
-# Bengio et al. 2003 (papers.bib: bengio2003neural) for the model; Finlayson et al. 2024, §4, Theorem 2
-# (papers.bib: finlayson2024closing) for the optimum. The body is the same for all widths: what a narrower
-# model lacks is the softmax's.
+    return (nats - best) / sum(len(row) - 1 for row in rows)
 
 
 @dataclass(frozen=True)
 class Lesson:
-    """How much a model learns."""
+    """Training settings of a `NarrowTrigram`."""
 
     sentences: int
     updates: int
@@ -113,7 +103,13 @@ class Lesson:
 
 
 class NarrowTrigram(nn.Module):
-    """log p(· | two words), through `width` numbers."""
+    """A trigram model with a narrow softmax.
+
+        log p̂(· | two words) = log_softmax(W tanh(A [e₁ ; e₂])),   W of `width` columns
+
+    Bengio et al. 2003 (papers.bib: bengio2003neural). The body is the same for all widths, so only the
+    softmax limits narrower models.
+    """
 
     def __init__(self, vocabulary: int, width: int, body: int = 64) -> None:
         super().__init__()
@@ -127,30 +123,30 @@ class NarrowTrigram(nn.Module):
         return logits.log_softmax(-1)
 
 
-def places(language: ZipfMarkov, sentences: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Every place of some sentences: the two words before it, and what comes."""
-    dice, contexts, nexts = Random(seed), [], []
+def trigram_contexts(language: ZipfMarkov, sentences: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Return the two previous words and the next word at every position of sentences."""
+    rng, contexts, nexts = Random(seed), [], []
     for _ in range(sentences):
-        row = [*language.start(), *language.sample(dice), language.eos]
+        row = [*language.start(), *language.sample(rng), language.eos]
         contexts += [row[t - 2 : t] for t in range(2, len(row))]
         nexts += row[2:]
     return torch.tensor(contexts), torch.tensor(nexts)
 
 
-def some_contexts(language: ZipfMarkov, count: int, seed: int) -> Tensor:
-    """So many contexts, as often as the language has them, of sentences that nothing was learnt from."""
-    context_N2, _ = places(language, count, seed + 1)
+def sample_contexts(language: ZipfMarkov, count: int, seed: int) -> Tensor:
+    """Return `count` contexts of held-out sentences, with their natural frequencies."""
+    context_N2, _ = trigram_contexts(language, count, seed + 1)
     order_N = torch.randperm(len(context_N2), generator=torch.Generator().manual_seed(seed))
     return context_N2[order_N[:count]]
 
 
-def narrow(
+def train_narrow(
     language: ZipfMarkov, width: int, lesson: Lesson, tick: Callable[[], None] = silent
 ) -> NarrowTrigram:
-    """The model, trained; `tick` is called after every update."""
+    """Train a `NarrowTrigram`; `tick` is called after every update."""
     torch.manual_seed(lesson.seed)
     model = NarrowTrigram(language.vocab_size, width)
-    context_N2, next_N = places(language, lesson.sentences, lesson.seed)
+    context_N2, next_N = trigram_contexts(language, lesson.sentences, lesson.seed)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, lesson.updates)
     for _ in range(lesson.updates):
@@ -165,10 +161,12 @@ def narrow(
 
 
 def at_optimum(matrix_VD: Tensor, true_CV: Tensor, pull: float = 1e-6, steps: int = 200) -> Tensor:
-    """log p̂ of the hidden vectors with the least cross-entropy: Newton, damped by the logits.
+    """Return log p̂ of the hidden vectors with the least cross-entropy, by damped Newton steps.
 
-    Where no finite vector is best, `pull` towards 0 keeps it finite; without it, Wᵀp̂ comes as near as the
-    steps allow.
+        h* = argmin_h −Σ p* log softmax(W h),   with Wᵀp̂ = Wᵀp*
+
+    Finlayson et al. 2024, §4, Theorem 2 (papers.bib: finlayson2024closing). If the optimum is infinite,
+    `pull` towards 0 keeps the vector finite.
     """
     w_VD = matrix_VD.double() - matrix_VD.double().mean(dim=0)
     h_CD, goal_CD = w_VD.new_zeros(len(true_CV), w_VD.shape[1]), true_CV.double() @ w_VD
@@ -184,11 +182,7 @@ def at_optimum(matrix_VD: Tensor, true_CV: Tensor, pull: float = 1e-6, steps: in
     return (h_CD @ w_VD.T).log_softmax(-1)
 
 
-# English for the built-in model of prose: openings to go on from, and passages that a reader would let pass.
-#
-# All of it was written for this file, in the manner of the model's training text, which holds none of it.
-
-
+# Written for this file in the style of the model's training text, which does not contain it.
 OPENINGS: list[str] = [
     "In the third year of his reign, the king",
     "Now the men of the city came out",

@@ -20,6 +20,7 @@ from functools import cache
 from typing import Any
 
 from unspool.config import unknown
+from unspool.optional_metrics import sacrebleu_metrics
 from unspool.plugins import import_object, is_plugin, one_line
 
 Reward = Callable[[str, str], float]
@@ -45,12 +46,7 @@ REWARDS: dict[str, Reward] = {"bleu": bleu, "chrf": chrf, "exact_match": exact_m
 
 @cache
 def _metric(name: str) -> Any:
-    try:
-        from sacrebleu import metrics
-    except ImportError as error:
-        raise ImportError(
-            f"the reward {name.lower()} needs the sacrebleu package: pip install unspool[evaluate]"
-        ) from error
+    metrics = sacrebleu_metrics()
     # Without effective_order, a sentence of three words would always score 0.
     return metrics.BLEU(effective_order=True) if name == "BLEU" else metrics.CHRF()
 

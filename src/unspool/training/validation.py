@@ -156,16 +156,6 @@ def sources_and_references(
     return sources[:rows], references[:rows]
 
 
-def _metrics() -> Any:
-    try:
-        from sacrebleu import metrics
-    except ImportError as error:
-        raise ImportError(
-            "BLEU and chrF need the sacrebleu package: pip install unspool[evaluate]"
-        ) from error
-    return metrics
-
-
 def _corpus_score(name: str, outputs: Sequence[str], references: Sequence[str]) -> float:
-    metric = getattr(_metrics(), name)()
+    metric = getattr(sacrebleusacrebleu_metrics(), name)()
     return float(metric.corpus_score(list(outputs), [list(references)]).score)

@@ -11,7 +11,7 @@ def test_a_language_model_in_words_and_drawn(unspool, tmp_path):
     argv = ("diagnose", "attention", "bible", "In the beginning God created")
     status, out, err = unspool(*argv, "--figure", tmp_path / "a.png", "--layer", 1, "--head", 0)
     assert (status, err) == (0, f"unspool: wrote {tmp_path / 'a.png'}\n")
-    assert "heads look: " in out.splitlines()[-1]
+    assert "heads attend: " in out.splitlines()[-1]
     found = json.loads(unspool(*argv, "--json")[1])
     assert len(found["maps"][0]["weights"]) == len(found["tokens"])
 
@@ -21,13 +21,13 @@ def test_an_answer_and_its_source(unspool):
         "diagnose", "attention", "dates", "1921-05-05", "--source", "the 5th of May, 1921"
     )
     assert status == 0
-    assert "of its attention" in out
+    assert "of their attention" in out
 
 
 def test_what_has_none(unspool, loaded, narrow):
     status, _, err = unspool("diagnose", "attention", "tiny", "abcabc")
     assert status == 2
-    assert "has no attention" in err
+    assert "does not provide attention" in err
 
 
 ROW = "# text = ab c\n1\tab\t_\t_\t_\t_\t2\tnsubj\t_\t_\n2\tc\t_\t_\t_\t_\t0\troot\t_\t_\n\n"

@@ -145,7 +145,7 @@ def test_widths_on_pairs(unspool, pairs, tmp_path):
     status, out, err = unspool(*argv, "--figure", tmp_path / "b.svg")
     assert (status, err) == (0, f"unspool: wrote {tmp_path / 'b.svg'}\n")
     assert out.startswith(f"beams on {pairs}, 2 texts\n")
-    assert out.splitlines()[-1].startswith("from width 1 to 4 texts go from 10.0 to 10.0 tokens")
+    assert out.splitlines()[-1].startswith("from width 1 to 4, length changes from 10.0 to 10.0 tokens")
     found = json.loads(unspool(*argv, "--json", "--beam", "Beam(1, length_penalty=GNMT(0.6))")[1])
     assert [it["width"] for it in found["points"]] == [1, 4]
     assert found["points"][0]["quality"] == 1
@@ -176,7 +176,7 @@ def test_a_table_a_verdict_and_json(unspool, loaded, tmp_path):
     assert (status, err) == (0, f"unspool: wrote {tmp_path / 'p.svg'}\n")
     names = [line.split()[0] for line in out.splitlines() if line.startswith(" ") and line.strip()]
     assert names[2:] == ["repeated", "human", "shuffled", "greedy", "sampled"]
-    assert "a repeated phrase has log p" in out.splitlines()[-1]
+    assert "for a repeated phrase" in out.splitlines()[-1]
     found = json.loads(unspool(*argv, "--json")[1])
     assert isinstance(found["trapped"], bool)
     assert found["kinds"]["human"]["low"] <= found["kinds"]["human"]["value"]

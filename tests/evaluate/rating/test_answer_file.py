@@ -95,7 +95,7 @@ def test_a_lock_that_is_never_given_back_is_told(tmp_path, monkeypatch):
 
     from unspool.evaluate.rating import answers
 
-    monkeypatch.setattr(answers, "PATIENCE", 0.1)
+    monkeypatch.setattr(answers, "LOCK_TIMEOUT_S", 0.1)
     with (
         FileLock(tmp_path / ".answers.jsonl.lock"),
         pytest.raises(BlockingIOError, match="locked by another process"),

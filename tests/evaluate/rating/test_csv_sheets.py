@@ -55,9 +55,9 @@ def test_answers_of_one_set_go_into_its_copy(ratings, tmp_path):
     [
         (b"", "must name the columns"),
         (b"a,b\n1,2\n", "must name the columns"),
-        (b"rater,item,choice\nanna,nobody,1\n", r"row 2: item 'nobody' is none .* Nothing was recorded"),
-        (b"rater,item,choice\nanna,ID,7\n", "row 2: '7' is no answer"),
-        (b"rater,item,choice\n,ID,1\n", "no rater is named"),
+        (b"rater,item,choice\nanna,nobody,1\n", r"row 2: item 'nobody' is not among .* Nothing was recorded"),
+        (b"rater,item,choice\nanna,ID,7\n", "row 2: '7' is not an answer"),
+        (b"rater,item,choice\n,ID,1\n", "column rater is empty"),
         (b"rater,item,choice\nanna,ID,1\nanna,ID,9\n", "row 3"),
         (b'rater,item,choice\n"anna,ID,1\n', "not CSV"),
         (b"rater,item,choice\n\xff\xfe,1,2\n", "not UTF-8"),

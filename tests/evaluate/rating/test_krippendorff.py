@@ -69,8 +69,8 @@ def test_an_interval_over_items():
 @pytest.mark.parametrize(
     ("units", "values", "level", "said"),
     [
-        ([], [0, 1], "nominal", "no item"),
-        ([[0, 3]], [0, 1], "nominal", "3 is a rating, but none of the values"),
+        ([], [0, 1], "nominal", "units is empty"),
+        ([[0, 3]], [0, 1], "nominal", "the rating 3 is not among the values"),
         ([[0, 1]], [0, 1], "ratio", "level is 'ratio', but must be one of"),
     ],
 )

@@ -60,15 +60,15 @@ def test_some_of_the_prompts(tmp_path):
 @pytest.mark.parametrize(
     ("systems", "prompts", "options", "said"),
     [
-        ({}, PROMPTS, {}, "0 systems were given"),
+        ({}, PROMPTS, {}, "needs at least 1 systems, found 0"),
         ({"x": ["a"]}, PROMPTS, {}, "'x' has 1 outputs for 3 prompts"),
-        ({"x": []}, [], {}, "there is no prompt"),
+        ({"x": []}, [], {}, "prompts is empty"),
         ({"x": ["", " ", ""]}, PROMPTS, {}, "all outputs of system 'x' are empty"),
-        ({"x": ["a", "b", "c"]}, PROMPTS, {"scale": "preference"}, "needs 2 or more"),
-        ({"x": ["a"] * 3, "y": ["a"] * 3}, PROMPTS, {"scale": "preference"}, "nothing to choose between"),
+        ({"x": ["a", "b", "c"]}, PROMPTS, {"scale": "preference"}, "needs at least 2"),
+        ({"x": ["a"] * 3, "y": ["a"] * 3}, PROMPTS, {"scale": "preference"}, "nothing to compare"),
         ({"x": ["a", "b", 3]}, PROMPTS, {}, "x 2 is 3, but must be a string"),
         ({"x": "abc"}, PROMPTS, {}, "must be a list of texts"),
-        ({"x": ["a", "b", "\ud800"]}, PROMPTS, {}, "half a character"),
+        ({"x": ["a", "b", "\ud800"]}, PROMPTS, {}, "lone surrogate"),
         ({"x": ["a", "b", "c"]}, PROMPTS, {"scale": "stars"}, "must be one of"),
     ],
 )
@@ -81,6 +81,6 @@ def test_what_cannot_be_rated_is_refused(tmp_path, systems, prompts, options, sa
 def test_a_set_is_never_written_over(tmp_path):
     prepare(tmp_path / "r", SYSTEMS, PROMPTS)
     before = json.loads((tmp_path / "r/set.json").read_text())
-    with pytest.raises(FileExistsError, match="holds a rating set already"):
+    with pytest.raises(FileExistsError, match="already contains a rating set"):
         prepare(tmp_path / "r", SYSTEMS, PROMPTS, seed=5)
     assert json.loads((tmp_path / "r/set.json").read_text()) == before

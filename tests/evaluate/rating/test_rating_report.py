@@ -80,7 +80,7 @@ def test_three_systems_of_which_one_was_never_shown_to_anybody(tmp_path):
 
 def test_no_answers_are_told(tmp_path):
     ratings = prepare(tmp_path / "r", {"x": ["a"]}, ["p"])
-    with pytest.raises(ValueError, match="nobody has answered"):
+    with pytest.raises(ValueError, match="has no answers yet"):
         report(ratings)
-    with pytest.raises(TypeError, match="is no RatingSet"):
+    with pytest.raises(TypeError, match="is not a RatingSet"):
         report(tmp_path)

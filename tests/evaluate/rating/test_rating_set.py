@@ -55,14 +55,14 @@ def test_many_threads_and_one_file(ratings):
 @pytest.mark.parametrize(
     ("rater", "item", "choice", "said"),
     [
-        ("anna", "nothing", "1", "none of the 10"),
-        ("anna", None, "5", "is no answer"),
+        ("anna", "nothing", "1", "not among the 10"),
+        ("anna", None, "5", "is not an answer"),
         ("", None, "1", "must be a name"),
         (None, None, "1", "must be a name"),
-        ("=SUM(A1)", None, "1", "begins with"),
-        ("a\x1b[2J", None, "1", "cannot be shown"),
-        ("a" * 81, None, "1", "too long"),
-        ("\ud800", None, "1", "half a character"),
+        ("=SUM(A1)", None, "1", "do not start with"),
+        ("a\x1b[2J", None, "1", "printable characters"),
+        ("a" * 81, None, "1", "use up to 80"),
+        ("\ud800", None, "1", "lone surrogate"),
     ],
 )
 def test_wrong_answers_are_refused_and_leave_nothing(ratings, rater, item, choice, said):
@@ -73,13 +73,13 @@ def test_wrong_answers_are_refused_and_leave_nothing(ratings, rater, item, choic
 
 def test_damaged_files_are_named(ratings):
     folder = ratings.folder
-    with pytest.raises(FileNotFoundError, match=r"holds no set\.json: prepare"):
+    with pytest.raises(FileNotFoundError, match=r"does not contain set\.json: prepare"):
         RatingSet.load(folder / "elsewhere")
     (folder / "key.json").rename(folder / "gone")
-    with pytest.raises(FileNotFoundError, match="without the key"):
+    with pytest.raises(FileNotFoundError, match="is missing: copy it"):
         ratings.key()
     (folder / "key.json").write_text('{"systems": [], "items": {}, "ties": []}')
-    with pytest.raises(ValueError, match="key of another set"):
+    with pytest.raises(ValueError, match="does not belong to"):
         ratings.key()
     (folder / "key.json").write_text("[]")
     with pytest.raises(ValueError, match="not the key"):
@@ -97,7 +97,7 @@ def test_damaged_files_are_named(ratings):
     twice = json.loads(good)
     twice["items"].append(twice["items"][0])
     (folder / "set.json").write_text(json.dumps(twice))
-    with pytest.raises(ValueError, match="not those of its scale"):
+    with pytest.raises(ValueError, match="do not fit its scale"):
         RatingSet.load(folder)
 
 
@@ -105,5 +105,5 @@ def test_answers_of_another_set_are_told(ratings, tmp_path):
     other = prepare(tmp_path / "s", {"x": ["a"]}, ["q"], seed=9)
     other.record("anna", other.items[0].id, "1")
     (tmp_path / "s/answers.jsonl").rename(ratings.folder / "answers.jsonl")
-    with pytest.raises(ValueError, match="answers of another one"):
+    with pytest.raises(ValueError, match="is not of this set"):
         ratings.answers()

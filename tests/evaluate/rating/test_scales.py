@@ -7,7 +7,7 @@ def test_choices_are_taken_and_others_refused():
     assert [SCORE.check(it) for it in ("0", "1", "2")] == ["0", "1", "2"]
     assert PREFERENCE.check("=") == "="
     for wrong in ("3", "", "a", 2, None, ["1"]):
-        with pytest.raises(ValueError, match=r"is no answer to .* choose one of 0 \(neither"):
+        with pytest.raises(ValueError, match=r"is not an answer to .* choose one of 0 \(neither"):
             SCORE.check(wrong)
 
 

@@ -1,9 +1,9 @@
 from unspool.lab.claims.attention_losses import CLAIM, looks
-from unspool.lab.small_models import TRANSFORMER_LM, language, learnt
+from unspool.lab.small_models import TRANSFORMER_LM, language, train_model
 
 
 def test_one_word_looks_at_itself():
-    model = learnt(language("agreement", 1, 20), TRANSFORMER_LM, 1, 1)
+    model = train_model(language("agreement", 1, 20), TRANSFORMER_LM, 1, 1)
     assert looks(model, [(1,)]) == (0.0, 0.0)
     spread, far = looks(model, [(1, 5, 6, 7, 8, 9)])
     assert spread > 0

@@ -1,11 +1,11 @@
 from random import Random
 
 from unspool.lab.claims.teacher_forcing import CLAIM, MODELS, apart
-from unspool.lab.small_models import learnt, task
+from unspool.lab.small_models import task, train_model
 
 
 def test_a_model_that_reads_the_future_is_noticed():
-    model = learnt(task("copy", 1, 50), MODELS["Transformer encoder–decoder"], 1, 1)
+    model = train_model(task("copy", 1, 50), MODELS["Transformer encoder–decoder"], 1, 1)
     difference, past = apart(model, Random(1), 8)
     assert difference < 1e-4
     assert past < 1e-6

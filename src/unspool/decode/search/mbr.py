@@ -27,6 +27,7 @@ from unspool.decode.arguments import as_number, check_int, function_of, set_fiel
 from unspool.decode.hypothesis import Hypothesis, Job, SearchStep
 from unspool.decode.search.sampling import Sample
 from unspool.interfaces import Decoder, StepModel
+from unspool.optional_metrics import sacrebleu_metrics
 
 
 class Utility(Protocol):
@@ -53,13 +54,9 @@ class ChrF:
         check_int(self, "char_order", at_least=1, advice="The paper has 6.")
         check_int(self, "word_order", at_least=0, advice="0 is chrF, 2 is chrF++.")
         check_int(self, "beta", at_least=1, advice="Recall counts beta times as much; the paper has 2.")
-        try:
-            from sacrebleu.metrics.chrf import CHRF
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(
-                "chrF needs the sacrebleu package: pip install unspool[evaluate], or give MBR another utility"
-            ) from error
-        metric = CHRF(char_order=self.char_order, word_order=self.word_order, beta=self.beta)
+        metric = sacrebleu_metrics().CHRF(
+            char_order=self.char_order, word_order=self.word_order, beta=self.beta
+        )
         object.__setattr__(self, "metric", metric)
 
     def __call__(self, hypothesis: str, reference: str) -> float:

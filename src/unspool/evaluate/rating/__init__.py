@@ -1,13 +1,13 @@
-"""People's judgement of texts: a blinded set, answers that no kill can lose, and a report.
+"""Human ratings of texts: prepare a blinded set, record answers, and report the results.
 
     from unspool.evaluate.rating import RatingSet, prepare, report
 
     ratings = prepare("ratings", {"ours": […], "theirs": […]}, prompts, seed=1)
-    item = ratings.next("anna")                    # None when she has answered all
+    item = ratings.next("anna")                    # None if she has answered all items
     ratings.record("anna", item.id, "2")
     report(ratings)
 
-Nothing here talks to a person: the command line and the server's page do, through these few names.
+The command line and the server's page ask the questions.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Answers as they come, one JSON object a line, in a file that only grows: a kill costs the answer in flight.
+"""Rating scales, and the file of answers: JSON lines that are only appended.
 
-    lock → cut off what a killed writer left behind → append one line → flush to the disk → unlock
+    lock → remove a partial last line → append → flush to the disk → unlock
 
-An answer is there once `append` returns, whatever happens afterwards. A line without its line end is what a
-killed writer, or a power cut, has left of an answer nobody was told of: readers pass over it, and the next
-writer removes it. Any other line that cannot be read is damage from elsewhere, and an error that names it.
-Several processes may write to one file; the operating system takes the lock back from one that dies.
+An answer is durable once `append` returns. A killed writer or a power cut can leave a partial last line:
+readers skip it, and the next writer removes it. Any other invalid line is an error that names the line.
+Several processes can write to one file; the operating system releases the lock of a killed process.
 """
 
 from __future__ import annotations
@@ -21,71 +20,73 @@ from filelock import FileLock, Timeout
 
 from unspool.io import fsync_folder
 
-PATIENCE = 30.0
-"""Seconds to wait for others to have written."""
+LOCK_TIMEOUT_S = 30.0
+"""Seconds to wait for the lock."""
 CHUNK = 1 << 16
 BINARY = getattr(os, "O_BINARY", 0)
-"""Windows would change the ends of lines."""
+"""Keeps Windows from changing line ends."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What one rater said of one item."""
+    """The answer of one rater to one item."""
 
     rater: str
     item: str
     choice: str
     at: str
-    """When, in UTC (ISO 8601)."""
+    """UTC time (ISO 8601)."""
 
 
 def append(path: Path, answers: Sequence[Answer]) -> None:
-    """Add answers to the file, all in one write; on the disk when this returns."""
+    """Append answers to the file and flush them to the disk."""
     lines = "".join(f"{json.dumps(asdict(it), ensure_ascii=False)}\n" for it in answers).encode()
     lock = path.with_name(f".{path.name}.lock")
     try:
-        with FileLock(lock, timeout=PATIENCE):
-            new = not path.exists()
+        with FileLock(lock, timeout=LOCK_TIMEOUT_S):
+            is_new = not path.exists()
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | BINARY, 0o644)
             try:
-                _mend(descriptor)
+                _repair_last_line(descriptor)
                 _write(descriptor, lines)
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-            if new:
+            if is_new:
                 fsync_folder(path.parent)
     except Timeout:
         raise BlockingIOError(
-            f"{path} has been locked by another process for {PATIENCE:.0f} seconds: end it, and answer again"
+            f"{path} is locked by another process (waited {LOCK_TIMEOUT_S:.0f} s): end it and answer again"
         ) from None
 
 
 def read(path: Path) -> list[Answer]:
-    """All answers, in the order in which they came; none where there is no file yet."""
+    """Read all answers in order; [] if the file does not exist."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
         return []
     *lines, tail = content.split(b"\n")
-    found = [_answer(line, f"{path}:{number}") for number, line in enumerate(lines, start=1) if line.strip()]
-    # A writer that was killed between its line and the line's end had written the whole answer.
-    whole = _parsed(tail)
-    return [*found, _answer(tail, f"{path}:{len(lines) + 1}")] if whole is not None else found
+    answers = [
+        _answer(line, f"{path}:{number}") for number, line in enumerate(lines, start=1) if line.strip()
+    ]
+    # A writer that was killed before the line end had written a complete answer.
+    if _parse(tail) is not None:
+        answers.append(_answer(tail, f"{path}:{len(lines) + 1}"))
+    return answers
 
 
 def _answer(line: bytes, where: str) -> Answer:
-    record = _parsed(line)
+    record = _parse(line)
     names = Answer.__dataclass_fields__
     if record is None or not all(isinstance(record.get(name), str) for name in names):
         raise ValueError(
-            f"{where}: not an answer: {line[:60]!r}. Something else has written to this file; remove the "
-            "line (the answers around it are whole)."
+            f"{where}: not an answer: {line[:60]!r}: another program wrote to this file; remove the line"
         )
     return Answer(**{name: record[name] for name in names})
 
 
-def _parsed(line: bytes) -> dict[str, Any] | None:
+def _parse(line: bytes) -> dict[str, Any] | None:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
@@ -93,21 +94,21 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
-def _mend(descriptor: int) -> None:
-    """End a last line that is whole, and cut off one that is not."""
+def _repair_last_line(descriptor: int) -> None:
+    """Complete the last line if it is valid JSON, else remove it."""
     size = os.fstat(descriptor).st_size
     tail = b""
     while b"\n" not in tail and len(tail) < size:
         begin = max(0, size - len(tail) - CHUNK)
         os.lseek(descriptor, begin, os.SEEK_SET)
         tail = os.read(descriptor, size - len(tail) - begin) + tail
-    torn = tail[tail.rfind(b"\n") + 1 :]
-    if not torn:
+    partial = tail[tail.rfind(b"\n") + 1 :]
+    if not partial:
         return
-    if _parsed(torn) is not None:
+    if _parse(partial) is not None:
         _write(descriptor, b"\n")
     else:
-        os.ftruncate(descriptor, size - len(torn))
+        os.ftruncate(descriptor, size - len(partial))
 
 
 def _write(descriptor: int, data: bytes) -> None:
@@ -117,29 +118,26 @@ def _write(descriptor: int, data: bytes) -> None:
 
 @dataclass(frozen=True)
 class Scale:
-    """One question about one text, or about two.
+    """A question about one text or two, and its possible answers.
 
-    What raters are asked, and what they may answer.
-
-    A score counts two things that a text is or is not: fluent, and relevant. That is the standard of Miao et
-    al. 2019, appendix B (papers.bib: miao2019kernelized). Their word for the second is "relative to the input
-    question": the text answers, or goes on with, what stands before it.
+    The score counts two properties of a text: fluent and relevant, as in Miao et al. 2019, appendix B
+    (papers.bib: miao2019kernelized), where relevant is "relative to the input question".
     """
 
     name: str
     question: str
     choices: Mapping[str, str]
-    """What may be answered → what it means, in the order of the scale (for agreement that knows of near)."""
+    """Answer → its meaning, in the order of the scale (for ordinal agreement)."""
     texts: int
-    """How many texts an item shows."""
+    """Number of texts per item."""
     guide: str
-    """What raters should read first."""
+    """Instructions for raters."""
 
     def check(self, choice: str) -> str:
-        """The choice, if it is one."""
+        """Return the choice; raise if it is not an answer."""
         if not isinstance(choice, str) or choice not in self.choices:
-            said = ", ".join(f"{key} ({words})" for key, words in self.choices.items())
-            raise ValueError(f"{choice!r:.40} is no answer to {self.question!r}: choose one of {said}")
+            options = ", ".join(f"{key} ({words})" for key, words in self.choices.items())
+            raise ValueError(f"{choice!r:.40} is not an answer to {self.question!r}: choose one of {options}")
         return choice
 
 
@@ -153,10 +151,11 @@ SCORE = Scale(
     },
     texts=1,
     guide=(
-        "Fluent: it reads as if somebody who knows the language had written it, with no broken grammar and "
-        "no words that make no sense together.\n"
-        "Relevant: it answers, or goes on with, what stands before it, and not some other question.\n"
-        "Judge the two apart: a fluent answer to another question is a 1, and so is a broken one to this."
+        "Fluent: it reads as if a native speaker wrote it, with correct grammar and words that make sense "
+        "together.\n"
+        "Relevant: it answers or continues the prompt, and not something else.\n"
+        "Rate the two separately: a fluent answer to another question is a 1, and so is a broken answer to "
+        "this one."
     ),
 )
 PREFERENCE = Scale(
@@ -165,9 +164,8 @@ PREFERENCE = Scale(
     choices={"a": "the first", "=": "neither: they are equally good", "b": "the second"},
     texts=2,
     guide=(
-        "Prefer the text that is more fluent and goes better with what stands before it, not the longer "
-        "one.\n"
-        "Which system wrote which is not told, and changes sides from item to item."
+        "Prefer the text that is more fluent and fits the prompt better, not the longer one.\n"
+        "The systems are not named, and their sides change from item to item."
     ),
 )
 

@@ -1,9 +1,9 @@
-"""What raters said, by system: means or strengths with intervals, and how far the raters agree.
+"""Report of human ratings: means or strengths of systems with intervals, and the agreement of raters.
 
-Of scores: the mean of each system with a bootstrap interval over items, and for every two systems how likely
-chance alone makes such a difference (approximate randomisation over prompts). Of preferences: wins, ties and
-losses, and Bradley–Terry strengths with bootstrap intervals over items. Of both: Krippendorff's α, nominal
-and ordinal. The intervals are about other items of the same kind, not about other raters.
+Scores: the mean of each system with a bootstrap interval over items, and a paired test of every two systems
+(approximate randomisation over prompts). Preferences: wins, ties and losses, and Bradley–Terry strengths with
+bootstrap intervals over items. Both: Krippendorff's α, nominal and ordinal. The intervals cover other items
+of the same kind, not other raters.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from unspool.evaluate.significance import (
     PairedTest,
     approximate_randomisation,
     bootstrap,
-    draws,
-    redrawn,
+    check_draws,
+    resample_counts,
 )
 from unspool.evaluate.summed_measure import Counts, mean_of, ratio_of
 
@@ -35,43 +35,43 @@ LEVEL = 0.95
 
 @dataclass(frozen=True)
 class SystemRating:
-    """What was said of one system."""
+    """Ratings of one system."""
 
     system: str
     answers: int
     counts: Mapping[str, int]
-    """How often each score was given; of preferences "won", "tied" and "lost"."""
+    """Number of each score, or of preferences "won", "tied" and "lost"."""
     value: Interval
-    """The mean score; of preferences the strength (1 is the average, geometrically)."""
+    """Mean score, or Bradley–Terry strength (geometric mean 1)."""
 
 
 @dataclass(frozen=True)
 class RatingReport:
-    """Everything about a set's answers."""
+    """Results of a rating set."""
 
     scale: str
     items: int
     answers: int
     raters: Mapping[str, int]
-    """How many items each has answered."""
+    """Rater → number of answered items."""
     systems: tuple[SystemRating, ...]
-    """The best first."""
+    """Best first."""
     alphas: Mapping[str, Interval]
-    """Krippendorff's α, "nominal" and "ordinal"; none where no item has two ratings that could differ."""
+    """Krippendorff's α, "nominal" and "ordinal"; empty if no item has two ratings or all are equal."""
     pairs: Mapping[tuple[str, str], PairedTest]
-    """Of scores: the difference of means of every two systems on the prompts that both were rated on."""
+    """Scores: tests of the difference of every two systems on their shared prompts."""
 
 
 def report(ratings: RatingSet, *, samples: int = SAMPLES, seed: int = 0) -> RatingReport:
-    """Open the key, and sum up."""
+    """Read the key and the answers, and compute the report."""
     if not isinstance(ratings, RatingSet):
-        raise TypeError(f"{shown(ratings)} is no RatingSet: RatingSet.load(folder) gives one")
-    samples, seed = draws(samples, seed)
+        raise TypeError(f"{shown(ratings)} is not a RatingSet: load one with RatingSet.load(folder)")
+    samples, seed = check_draws(samples, seed)
     answers, key = ratings.answers(), ratings.key()
     if not answers:
-        raise ValueError(f"nobody has answered anything in {ratings.folder} yet")
-    told = _scores if ratings.scale.texts == 1 else _preferences
-    systems, pairs = told(answers, key, samples, seed)
+        raise ValueError(f"{ratings.folder} has no answers yet")
+    summarise = _scores if ratings.scale.texts == 1 else _preferences
+    systems, pairs = summarise(answers, key, samples, seed)
     return RatingReport(
         scale=ratings.scale.name,
         items=len(ratings.items),
@@ -83,24 +83,24 @@ def report(ratings: RatingSet, *, samples: int = SAMPLES, seed: int = 0) -> Rati
     )
 
 
-Told = tuple[list[SystemRating], dict[tuple[str, str], PairedTest]]
+Summary = tuple[list[SystemRating], dict[tuple[str, str], PairedTest]]
 
 
-def _scores(answers: Sequence[Answer], key: Key, samples: int, seed: int) -> Told:
-    """Means, and differences of means."""
+def _scores(answers: Sequence[Answer], key: Key, samples: int, seed: int) -> Summary:
+    """Compute means, and tests of their differences."""
     scores: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     prompts: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for it in answers:
-        said = key.items[it.item]
-        for system in said.systems[0]:
+        origin = key.items[it.item]
+        for system in origin.systems[0]:
             scores[system][it.item].append(int(it.choice))
-            prompts[system][said.prompt].append(int(it.choice))
-    found = []
+            prompts[system][origin.prompt].append(int(it.choice))
+    ratings_by_system = []
     for system, by_item in scores.items():
-        each = list(by_item.values())
-        mean = ratio_of([sum(it) for it in each], [len(it) for it in each])
-        counts = Counter(str(score) for it in each for score in it)
-        found.append(
+        item_scores = list(by_item.values())
+        mean = ratio_of([sum(it) for it in item_scores], [len(it) for it in item_scores])
+        counts = Counter(str(score) for it in item_scores for score in it)
+        ratings_by_system.append(
             SystemRating(
                 system,
                 counts.total(),
@@ -110,69 +110,72 @@ def _scores(answers: Sequence[Answer], key: Key, samples: int, seed: int) -> Tol
         )
     pairs = {}
     for a, b in combinations([it for it in key.systems if it in prompts], 2):
-        both = sorted(prompts[a].keys() & prompts[b].keys())
-        if both:
-            means = (mean_of([float(np.mean(prompts[it][place])) for place in both]) for it in (a, b))
+        shared = sorted(prompts[a].keys() & prompts[b].keys())
+        if shared:
+            means = (mean_of([float(np.mean(prompts[it][index])) for index in shared]) for it in (a, b))
             pairs[a, b] = approximate_randomisation(*means, samples=samples, seed=seed)
-    return found, pairs
+    return ratings_by_system, pairs
 
 
-def _preferences(answers: Sequence[Answer], key: Key, samples: int, seed: int) -> Told:
-    """Strengths."""
-    place = {system: at for at, system in enumerate(key.systems)}
-    won = {item: np.zeros((len(place),) * 2) for item in {it.item for it in answers}}
+def _preferences(answers: Sequence[Answer], key: Key, samples: int, seed: int) -> Summary:
+    """Compute Bradley–Terry strengths."""
+    index = {system: position for position, system in enumerate(key.systems)}
+    won = {item: np.zeros((len(index),) * 2) for item in {it.item for it in answers}}
     ties: Counter[str] = Counter()
     for it in answers:
         share = {"a": 1.0, "=": 0.5, "b": 0.0}[it.choice]
         for left in key.items[it.item].systems[0]:
             for right in key.items[it.item].systems[1]:
-                won[it.item][place[left], place[right]] += share
-                won[it.item][place[right], place[left]] += 1 - share
+                won[it.item][index[left], index[right]] += share
+                won[it.item][index[right], index[left]] += 1 - share
                 ties.update([left, right] if it.choice == "=" else [])
     rows = list(won.values())
     for left, right in key.ties:
-        same = np.zeros((len(place),) * 2)
-        same[place[left], place[right]] = same[place[right], place[left]] = 0.5
+        tie_SS = np.zeros((len(index),) * 2)
+        tie_SS[index[left], index[right]] = tie_SS[index[right], index[left]] = 0.5
         ties.update([left, right])
-        rows.append(same)
+        rows.append(tie_SS)
     wins_NSS = np.array(rows)
     total_SS = wins_NSS.sum(axis=0)
-    met = [system for system in key.systems if (total_SS + total_SS.T)[place[system]].any()]
-    these = [place[system] for system in met]
-    wins_NSS, total_SS = wins_NSS[:, these][:, :, these], total_SS[these][:, these]
-    point_S, drawn_BS = strengths(total_SS), _redrawn_strengths(wins_NSS, samples, seed)
-    found = []
-    for at, system in enumerate(met):
+    compared = [system for system in key.systems if (total_SS + total_SS.T)[index[system]].any()]
+    rows_of_compared = [index[system] for system in compared]
+    wins_NSS, total_SS = (
+        wins_NSS[:, rows_of_compared][:, :, rows_of_compared],
+        total_SS[rows_of_compared][:, rows_of_compared],
+    )
+    point_S, drawn_BS = strengths(total_SS), _resample_strengths(wins_NSS, samples, seed)
+    ratings_by_system = []
+    for position, system in enumerate(compared):
         tied = ties[system]
         counts = {
-            "won": round(total_SS[at].sum() - tied / 2),
+            "won": round(total_SS[position].sum() - tied / 2),
             "tied": tied,
-            "lost": round(total_SS[:, at].sum() - tied / 2),
+            "lost": round(total_SS[:, position].sum() - tied / 2),
         }
-        low, high = np.quantile(drawn_BS[:, at], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-        value = Interval(float(point_S[at]), float(low), float(high), LEVEL)
-        found.append(SystemRating(system, sum(counts.values()), counts, value))
-    return found, {}
+        low, high = np.quantile(drawn_BS[:, position], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+        value = Interval(float(point_S[position]), float(low), float(high), LEVEL)
+        ratings_by_system.append(SystemRating(system, sum(counts.values()), counts, value))
+    return ratings_by_system, {}
 
 
-def _redrawn_strengths(wins_NSS: Counts, samples: int, seed: int) -> Counts:
-    """(B, S); draws in which some systems never met are left out."""
-    found = []
-    for times_BN in redrawn(len(wins_NSS), samples, seed):
+def _resample_strengths(wins_NSS: Counts, samples: int, seed: int) -> Counts:
+    """Return strengths of resampled items (B, S), without samples that do not connect all systems."""
+    ratings_by_system = []
+    for times_BN in resample_counts(len(wins_NSS), samples, seed):
         for wins_SS in np.einsum("bn,nij->bij", times_BN, wins_NSS):
             try:
-                found.append(strengths(wins_SS))
+                ratings_by_system.append(strengths(wins_SS))
             except ValueError:
                 continue
-    return np.array(found) if found else strengths(wins_NSS.sum(axis=0))[None]
+    return np.array(ratings_by_system) if ratings_by_system else strengths(wins_NSS.sum(axis=0))[None]
 
 
 def _alphas(answers: Sequence[Answer], choices: list[str], samples: int, seed: int) -> dict[str, Interval]:
     ratings: dict[str, list[str]] = defaultdict(list)
     for it in answers:
         ratings[it.item].append(it.choice)
-    units = [said for said in ratings.values() if len(said) > 1]
-    if len({choice for said in units for choice in said}) < 2:
+    units = [origin for origin in ratings.values() if len(origin) > 1]
+    if len({choice for origin in units for choice in origin}) < 2:
         return {}
     return {
         level: bootstrap(alpha_measure(units, choices, level=level), samples=samples, level=LEVEL, seed=seed)

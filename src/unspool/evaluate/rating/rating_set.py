@@ -1,10 +1,10 @@
-"""A blinded set of texts to rate, and the answers to it: a folder of three files.
+"""A blinded rating set: a folder of three files, and CSV sheets for spreadsheets.
 
-    set.json        what raters see: prompts and texts, no system's name
-    key.json        which systems said which text; only the report opens it
-    answers.jsonl   what raters said, one line each, only ever appended to
+    set.json        the items that raters see: prompts and texts, without names of systems
+    key.json        the systems of each text; only the report reads it
+    answers.jsonl   the answers, one per line, only appended
 
-The first two are written once, whole or not at all.
+The first two are written once, atomically.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from unspool.io import new_file
 
 KIND = "unspool rating set 1"
 SET, KEY, ANSWERS = "set.json", "key.json", "answers.jsonl"
-LONGEST_NAME = 80
+MAX_NAME_LENGTH = 80
 
 
 @dataclass(frozen=True)
 class RatingItem:
-    """What a rater sees at once."""
+    """One question: a prompt, and the texts to rate."""
 
     id: str
     prompt: str
@@ -42,28 +42,28 @@ class RatingItem:
 
 
 @dataclass(frozen=True)
-class Said:
-    """Who said the texts of an item."""
+class TextOrigins:
+    """The systems that generated the texts of an item."""
 
     prompt: int
-    """The number of the prompt: texts of one prompt are compared in pairs."""
+    """Index of the prompt."""
     systems: tuple[tuple[str, ...], ...]
-    """For each text of the item, the systems that said it, word for word."""
+    """For each text of the item, the systems that generated it."""
 
 
 @dataclass(frozen=True)
 class Key:
-    """Who said what."""
+    """The systems behind the texts, which blinding hides."""
 
     systems: tuple[str, ...]
-    items: Mapping[str, Said]
+    items: Mapping[str, TextOrigins]
     ties: tuple[tuple[str, str], ...]
-    """Pairs of systems that said the same to a prompt: nobody need be asked which is better."""
+    """Pairs of systems with equal texts for a prompt: ties that need no rater."""
 
 
 @dataclass(frozen=True)
 class RatingSet:
-    """A set in a folder. Any number of processes may hold it and record answers at once."""
+    """A rating set in a folder; several processes can record answers at once."""
 
     folder: Path
     scale: Scale
@@ -72,94 +72,96 @@ class RatingSet:
 
     @classmethod
     def load(cls, folder: str | Path) -> RatingSet:
-        """The set that `prepare` has written."""
+        """Load a set that `prepare` wrote."""
         folder = Path(folder)
         path = folder / SET
         if not path.is_file():
             raise FileNotFoundError(
-                f"{folder} holds no {SET}: prepare a set there first (unspool rate prepare)"
+                f"{folder} does not contain {SET}: prepare a set first (unspool rate prepare)"
             )
-        found = _read_json(path)
+        data = _read_json(path)
         try:
-            if found["kind"] != KIND:
-                raise ValueError(f"its kind is {found['kind']!r}")
+            if data["kind"] != KIND:
+                raise ValueError(f"its kind is {data['kind']!r}")
             items = tuple(
-                RatingItem(_text(it["id"]), _text(it["prompt"]), tuple(map(_text, it["texts"])))
-                for it in found["items"]
+                RatingItem(
+                    _check_text(it["id"]), _check_text(it["prompt"]), tuple(map(_check_text, it["texts"]))
+                )
+                for it in data["items"]
             )
-            scale = SCALES[found["scale"]]
+            scale = SCALES[data["scale"]]
             if any(len(it.texts) != scale.texts for it in items) or len({it.id for it in items}) < len(items):
-                raise ValueError("its items are not those of its scale")
-            return cls(folder, scale, int(found["seed"]), items)
+                raise ValueError("its items do not fit its scale")
+            return cls(folder, scale, int(data["seed"]), items)
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path}: not a rating set as unspool writes them ({error})") from None
+            raise ValueError(f"{path}: not a rating set ({error})") from None
 
     def next(self, rater: str) -> RatingItem | None:
-        """What this rater has not answered yet, in an order of the rater's own; None when all is answered."""
+        """Return the next unanswered item in this rater's order; None if all are answered."""
         done = {it.item for it in self.answers() if it.rater == check_rater(rater)}
         return next((it for it in self.order(rater) if it.id not in done), None)
 
     def order(self, rater: str) -> list[RatingItem]:
-        """All items in this rater's order: always the same, and another for another rater."""
+        """Return all items in a random order that is fixed for each rater."""
         items = list(self.items)
         Random(f"{self.seed} {check_rater(rater)}").shuffle(items)
         return items
 
     def record(self, rater: str, item: str, choice: str) -> Answer:
-        """Write an answer to the disk. A second answer of a rater to an item replaces the first."""
-        answer = self.checked(rater, item, choice)
+        """Write an answer to the disk; it replaces an earlier answer of this rater to this item."""
+        answer = self.make_answer(rater, item, choice)
         answers_module.append(self._answers, [answer])
         return answer
 
     def record_all(self, answers: list[Answer]) -> None:
-        """Write many answers that `checked` has made, all at once."""
+        """Write answers that `make_answer` returned, in one write."""
         if answers:
             answers_module.append(self._answers, answers)
 
-    def checked(self, rater: str, item: str, choice: str) -> Answer:
-        """An answer that could be recorded; a ValueError where it could not."""
+    def make_answer(self, rater: str, item: str, choice: str) -> Answer:
+        """Check an answer and return it with the current time."""
         if not isinstance(item, str) or item not in self.by_id:
-            raise ValueError(f"item {item!r:.40} is none of the {len(self.items)} of {self.folder}")
+            raise ValueError(f"item {item!r:.40} is not among the {len(self.items)} items of {self.folder}")
         now = datetime.now(UTC).isoformat(timespec="seconds")
         return Answer(check_rater(rater), item, self.scale.check(choice), now)
 
     def answers(self) -> list[Answer]:
-        """What counts: of each rater and item the last answer, in the order of the first ones."""
-        found: dict[tuple[str, str], Answer] = {}
+        """Return the last answer of each rater to each item, in the order of the first answers."""
+        data: dict[tuple[str, str], Answer] = {}
         for answer in answers_module.read(self._answers):
             if answer.item not in self.by_id or answer.choice not in self.scale.choices:
                 raise ValueError(
-                    f"{self._answers} has an answer {answer.choice!r} to item {answer.item!r}, which is not "
-                    f"of this set: are these the answers of another one?"
+                    f"{self._answers}: answer {answer.choice!r} to item {answer.item!r} is not of this set"
                 )
-            found[answer.rater, answer.item] = answer
-        return list(found.values())
+            data[answer.rater, answer.item] = answer
+        return list(data.values())
 
     @cached_property
     def by_id(self) -> dict[str, RatingItem]:
-        """Items by their names."""
+        """Item id → item."""
         return {it.id: it for it in self.items}
 
     def key(self) -> Key:
-        """Who said what: this is what blinding hides."""
+        """Read the key, which names the systems."""
         path = self.folder / KEY
         if not path.is_file():
             raise FileNotFoundError(
-                f"{path} is not there: without the key nobody knows which system said what. Copy it from "
-                "where the set was prepared."
+                f"{path} is missing: copy it from the folder in which the set was prepared"
             )
-        found = _read_json(path)
+        data = _read_json(path)
         try:
             items = {
-                name: Said(int(it["prompt"]), tuple(tuple(map(_text, these)) for these in it["systems"]))
-                for name, it in found["items"].items()
+                name: TextOrigins(
+                    int(it["prompt"]), tuple(tuple(map(_check_text, names)) for names in it["systems"])
+                )
+                for name, it in data["items"].items()
             }
-            ties = tuple((_text(a), _text(b)) for a, b in found["ties"])
-            key = Key(tuple(map(_text, found["systems"])), items, ties)
+            ties = tuple((_check_text(a), _check_text(b)) for a, b in data["ties"])
+            key = Key(tuple(map(_check_text, data["systems"])), items, ties)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"{path}: not the key of a rating set ({error})") from None
         if set(key.items) != set(self.by_id):
-            raise ValueError(f"{path} is the key of another set than {self.folder / SET}")
+            raise ValueError(f"{path} does not belong to {self.folder / SET}")
         return key
 
     @property
@@ -168,23 +170,25 @@ class RatingSet:
 
 
 def check_rater(rater: str) -> str:
-    """A rater's name, without spaces around it."""
+    """Check the name of a rater, and return it without surrounding spaces."""
     if not isinstance(rater, str) or not rater.strip():
-        raise ValueError(f"the rater is {rater!r:.40}, but must be a name: answers are kept by rater")
+        raise ValueError(f"the rater is {rater!r:.40}, but must be a name")
     name = rater.strip()
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"the rater's name {name!r:.40} holds half a character: write it as UTF-8") from None
+        raise ValueError(
+            f"the rater's name {name!r:.40} contains a lone surrogate: write it as UTF-8"
+        ) from None
     if (
-        len(name) > LONGEST_NAME
+        len(name) > MAX_NAME_LENGTH
         or replace_control_characters(name) != name
         or "\n" in name
         or name[0] in "=+-@"
     ):
         raise ValueError(
-            f"the rater's name {name!r:.40} is too long, has characters that cannot be shown, or begins with "
-            f"one of = + - @: choose up to {LONGEST_NAME} letters"
+            f"invalid rater name {name!r:.40}: use up to {MAX_NAME_LENGTH} printable characters and "
+            "do not start with = + - @"
         )
     return name
 
@@ -193,12 +197,12 @@ def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: not JSON ({error}): the file is damaged; take it from a copy") from None
+        raise ValueError(f"{path}: not JSON ({error}): restore the file from a copy") from None
 
 
-def _text(value: Any) -> str:
+def _check_text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r:.40} is no text")
+        raise TypeError(f"{value!r:.40} is not a string")
     return value
 
 
@@ -211,76 +215,72 @@ def prepare(
     seed: int = 0,
     most: int | None = None,
 ) -> RatingSet:
-    """Write a set into a folder, which is made if it must be; one that holds a set already is refused.
+    """Write a blinded set of several systems' outputs for the same prompts into a new folder.
 
-    `systems` are outputs by the system's name, one for each prompt. With `most`, so many of the prompts are
-    drawn. A `scale` is "score" (0, 1, 2 for one text) or "preference" (which of two).
+    `systems` maps names to outputs, one per prompt. `most` draws that many prompts. `scale` is "score" (0, 1,
+    2 for one text) or "preference" (which of two).
 
-    Make a blinded set of several systems' outputs to the same prompts.
-
-    Blinded: items have names drawn from the seed, their order is shuffled, the sides of a pair are tossed for
-    each, and no system is named in what raters see. The same outputs and the same seed give the same set. A
-    text that several systems said to a prompt is shown once; in pairs, two equal texts are a tie, and not
-    asked.
+    Item ids, the order of items and the sides of pairs are random, but the same for the same outputs and
+    seed. Equal texts of several systems are shown once; in pairs they are a tie that needs no rater.
     """
     folder = Path(folder)
     one_of("scale", scale, SCALES)
     seed = as_whole("seed", seed, at_least=0, advice="The same seed gives the same set.")
-    outputs = _checked(systems, prompts, scale)
-    dice = Random(f"rating {seed}")
-    places = list(range(len(prompts)))
+    outputs = _check_outputs(systems, prompts, scale)
+    rng = Random(f"rating {seed}")
+    chosen = list(range(len(prompts)))
     if most is not None:
-        most = as_whole("most", most, at_least=1, advice="It is how many prompts are drawn.")
-        places = sorted(dice.sample(places, min(most, len(places))))
+        most = as_whole("most", most, at_least=1, advice="It is the number of prompts.")
+        chosen = sorted(rng.sample(chosen, min(most, len(chosen))))
     items, key, ties = [], {}, list[tuple[str, str]]()
-    for place in places:
-        said: dict[str, list[str]] = {}
+    for index in chosen:
+        systems_by_text: dict[str, list[str]] = {}
         for name, texts in outputs.items():
-            said.setdefault(texts[place], []).append(name)
-        for shown_texts in _shown(said, scale, dice):
-            name = f"{dice.getrandbits(48):012x}"
-            items.append({"id": name, "prompt": prompts[place], "texts": shown_texts})
-            key[name] = {"prompt": place, "systems": [said[text] for text in shown_texts]}
+            systems_by_text.setdefault(texts[index], []).append(name)
+        for shown_texts in _item_texts(systems_by_text, scale, rng):
+            name = f"{rng.getrandbits(48):012x}"
+            items.append({"id": name, "prompt": prompts[index], "texts": shown_texts})
+            key[name] = {"prompt": index, "systems": [systems_by_text[text] for text in shown_texts]}
         if SCALES[scale].texts == 2:
-            ties += [pair for names in said.values() for pair in combinations(names, 2)]
+            ties += [pair for names in systems_by_text.values() for pair in combinations(names, 2)]
     if not items:
-        raise ValueError("the systems said the same to every prompt: there is nothing to choose between")
-    dice.shuffle(items)
+        raise ValueError("the outputs of the systems are equal for every prompt: nothing to compare")
+    rng.shuffle(items)
     _write(folder, {"kind": KIND, "scale": scale, "seed": seed, "items": items}, key, outputs, ties)
     return RatingSet.load(folder)
 
 
-def _shown(said: Mapping[str, list[str]], scale: str, dice: Random) -> list[list[str]]:
-    """The texts of each item of one prompt; of a pair, either may stand first."""
+def _item_texts(systems_by_text: Mapping[str, list[str]], scale: str, rng: Random) -> list[list[str]]:
+    """Return the texts of each item of one prompt; pairs are in random order."""
     if SCALES[scale].texts == 1:
-        return [[text] for text in said]
-    return [dice.sample(pair, 2) for pair in combinations(said, 2)]
+        return [[text] for text in systems_by_text]
+    return [rng.sample(pair, 2) for pair in combinations(systems_by_text, 2)]
 
 
-def _checked(
+def _check_outputs(
     systems: Mapping[str, Sequence[str]], prompts: Sequence[str], scale: str
 ) -> dict[str, Sequence[str]]:
     if not isinstance(systems, Mapping) or not all(isinstance(it, str) and it.strip() for it in systems):
-        raise TypeError(f"systems is {shown(systems)}, but must be a dict from a name to its outputs.")
+        raise TypeError(f"systems is {shown(systems)}, but must be a dict from names to outputs")
     least = SCALES[scale].texts
     if len(systems) < least:
-        raise ValueError(f"{len(systems)} systems were given, and {scale} needs {least} or more")
+        raise ValueError(f"the scale {scale!r} needs at least {least} systems, found {len(systems)}")
     for name, texts in {"prompts": prompts, **systems}.items():
         if isinstance(texts, str | bytes) or not isinstance(texts, Sequence):
-            raise TypeError(f"{name} is {shown(texts)}, but must be a list of texts.")
-        for place, text in enumerate(texts):
+            raise TypeError(f"{name} is {shown(texts)}, but must be a list of texts")
+        for index, text in enumerate(texts):
             if not isinstance(text, str):
-                raise TypeError(f"{name} {place} is {shown(text)}, but must be a string.")
-            check_surrogates(text, f"{name} {place}")
+                raise TypeError(f"{name} {index} is {shown(text)}, but must be a string")
+            check_surrogates(text, f"{name} {index}")
         if len(texts) != len(prompts):
             raise ValueError(
                 f"system {name!r} has {len(texts)} outputs for {len(prompts)} prompts: give one for each"
             )
     if not prompts:
-        raise ValueError("there is no prompt, and so nothing to rate: give one or more, with their outputs")
+        raise ValueError("prompts is empty: give at least one")
     for name, texts in systems.items():
         if not any(text.strip() for text in texts):
-            raise ValueError(f"all outputs of system {name!r} are empty: there is nothing to rate")
+            raise ValueError(f"all outputs of system {name!r} are empty")
     return dict(systems)
 
 
@@ -289,33 +289,26 @@ def _write(
 ) -> None:
     for name in (SET, ANSWERS):
         if (folder / name).exists():
-            raise FileExistsError(
-                f"{folder} holds a rating set already ({name}): choose another folder, for answers belong to "
-                "the set that they were given to"
-            )
+            raise FileExistsError(f"{folder} already contains a rating set ({name}): choose another folder")
     secret = {"kind": f"{KIND}: key", "systems": list(systems), "items": key, "ties": ties}
-    for name, content in ((KEY, secret), (SET, blinded)):  # the set last: it says that all is there
+    for name, content in ((KEY, secret), (SET, blinded)):  # the set last: it marks the folder as complete
         with new_file(folder / name) as fresh:
             text = json.dumps(content, ensure_ascii=False, indent=1)
             fresh.write_text(text + "\n", encoding="utf-8")
 
 
-# Answers as CSV: a sheet to rate in a spreadsheet, all answers for other tools, and the way back in.
-#
-# Columns: rater, item, choice, prompt, text (or text a, text b), and the systems where they are asked for.
-# Only the first three are read back. A cell that a spreadsheet would take for a formula gets an apostrophe in
-# front.
-
-
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
-LARGEST = 1 << 26
-"""Bytes of a sheet that is read."""
+FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
+MAX_SHEET_BYTES = 1 << 26
 
 
 def write_sheet(
     ratings: RatingSet, path: str | Path, *, rater: str | None = None, systems: bool = False
 ) -> int:
-    """Write all answers, or the sheet of one rater: every item, answered or not. How many rows there are."""
+    """Write a CSV sheet of all answers, or of one rater's items, answered or not; return the number of rows.
+
+    Columns: rater, item, choice, prompt, text (or text a, text b), and with `systems` the systems. Cells that
+    a spreadsheet would read as formulas get a leading apostrophe.
+    """
     texts = ["text"] if ratings.scale.texts == 1 else ["text a", "text b"]
     sides = ["system"] if ratings.scale.texts == 1 else ["system a", "system b"]
     key = ratings.key() if systems else None
@@ -326,21 +319,21 @@ def write_sheet(
     out = io.StringIO(newline="")
     sheet = csv.writer(out, lineterminator="\r\n")
     sheet.writerow(["rater", "item", "choice", "prompt", *texts, *(sides if key else [])])
-    for (who, name), choice in given.items():
-        item = ratings.by_id[name]
-        said = [" = ".join(these) for these in key.items[name].systems] if key else []
-        sheet.writerow([who, name, choice, *map(_plain, (item.prompt, *item.texts, *said))])
+    for (who, item_id), choice in given.items():
+        item = ratings.by_id[item_id]
+        names = [" = ".join(group) for group in key.items[item_id].systems] if key else []
+        sheet.writerow([who, item_id, choice, *map(_escape_formula, (item.prompt, *item.texts, *names))])
     with new_file(Path(path)) as fresh:
-        # The mark tells spreadsheets that it is UTF-8.
+        # The byte order mark tells spreadsheets that the file is UTF-8.
         fresh.write_bytes(b"\xef\xbb\xbf" + out.getvalue().encode())
     return len(given)
 
 
 def read_sheet(ratings: RatingSet, path: str | Path, *, rater: str | None = None) -> int:
-    """Record the answers of a sheet, all or, where one is wrong, none; how many were new.
+    """Record the answers of a CSV sheet, and return how many were new; an invalid row records none.
 
-    Rows without a choice are passed over; so are answers that are there already. `rater` says whose they are
-    where the column is missing or empty.
+    Only the columns rater, item and choice are read. Rows without a choice and known answers are skipped.
+    `rater` is the default for the column rater.
     """
     path = Path(path)
     known = {(it.rater, it.item): it.choice for it in ratings.answers()}
@@ -350,31 +343,31 @@ def read_sheet(ratings: RatingSet, path: str | Path, *, rater: str | None = None
         if not choice:
             continue
         try:
-            who = row.get("rater", "").strip() or rater
-            if who is None:
-                raise ValueError("no rater is named: fill the column in, or say whose answers these are")
-            answer = ratings.checked(who, row.get("item", "").strip(), choice)
+            name = row.get("rater", "").strip() or rater
+            if name is None:
+                raise ValueError("the column rater is empty: fill it in, or name the rater")
+            answer = ratings.make_answer(name, row.get("item", "").strip(), choice)
         except ValueError as error:
             raise ValueError(f"{path}, row {number}: {error}. Nothing was recorded.") from None
         fresh[answer.rater, answer.item] = answer
-    new = [answer for place, answer in fresh.items() if known.get(place) != answer.choice]
+    new = [answer for index, answer in fresh.items() if known.get(index) != answer.choice]
     ratings.record_all(new)
     return len(new)
 
 
 def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
     content = path.read_bytes()
-    if len(content) > LARGEST:
-        raise ValueError(f"{path} has {len(content):,} bytes, and sheets of up to {LARGEST:,} are read")
+    if len(content) > MAX_SHEET_BYTES:
+        raise ValueError(f"{path} has {len(content):,} bytes, but at most {MAX_SHEET_BYTES:,} can be read")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 ({error}): save the sheet as CSV UTF-8") from None
     header = text.partition("\n")[0]
-    # Spreadsheets of some countries separate by semicolons.
-    mark = max(",;\t", key=header.count)
+    # In some locales spreadsheets separate columns by semicolons.
+    delimiter = max(",;\t", key=header.count)
     try:
-        rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True))
+        rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True))
     except csv.Error as error:
         raise ValueError(f"{path}: not CSV ({error})") from None
     if not rows or not {"item", "choice"} <= {name.strip().lower() for name in rows[0]}:
@@ -387,5 +380,5 @@ def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
     ]
 
 
-def _plain(text: str) -> str:
-    return f"'{text}" if text.startswith(FORMULA) else text
+def _escape_formula(text: str) -> str:
+    return f"'{text}" if text.startswith(FORMULA_PREFIXES) else text

@@ -1,4 +1,4 @@
-"""One context vector forgets long sources; attention does not.
+"""Claim: one context vector forgets long sources; attention does not.
 
     c = h_n for every word,   or   c_t = Σ_i α(s_{t−1}, h_i) h_i
 
@@ -16,7 +16,7 @@ import unspool as us
 from unspool.data.known_languages.made_data import is_for_validation
 from unspool.data.known_languages.tasks import TASKS
 from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
-from unspool.lab.small_models import learnt, task
+from unspool.lab.small_models import task, train_model
 from unspool.plots.seeds import lines
 
 SYMBOLS, LONGEST = 20, 12
@@ -25,32 +25,32 @@ CONTEXTS = {"attention": "additive", "fixed": "last"}
 
 
 def held_out(length: int, count: int, symbols: int = SYMBOLS) -> list[tuple[str, str]]:
-    """Different rows to copy, of one length, none of which was learnt from."""
-    copy, dice = TASKS["copy"](symbols=symbols, shortest=length, longest=length), Random(length)
+    """Return different held-out rows of one length."""
+    copy, rng = TASKS["copy"](symbols=symbols, shortest=length, longest=length), Random(length)
     found: dict[str, str] = {}
     if count > symbols**length // 20:  # a tenth of all rows is held out, more or less
         raise ValueError(f"there are not {count} held-out rows of {length} of {symbols} symbols")
     while len(found) < count:
-        source, target = copy.pair(dice)
+        source, target = copy.pair(rng)
         if is_for_validation(source):
             found[source] = target
     return list(found.items())
 
 
 def right(model: Any, length: int, count: int = 100, symbols: int = SYMBOLS) -> float:
-    """The share of rows that is copied without a mistake."""
+    """Return the share of rows that is copied without error."""
     pairs = held_out(length, count, symbols)
     outs = us.generate(model, [source for source, _ in pairs], us.Greedy(), max_new_tokens=length + 1)
     return sum(out.text == target for out, (_, target) in zip(outs, pairs, strict=True)) / len(pairs)
 
 
 def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
-    """The same network with either context, from the same batches."""
+    """Train the same network with either context on the same batches."""
     found: dict[str, list[float]] = {}
     for done, (name, context) in enumerate(CONTEXTS.items()):
         model = {"kind": "rnn_seq2seq", "width": 48, "bidirectional": False, "context_kind": context}
         data = task("copy", seed, 6000, symbols=SYMBOLS, longest=LONGEST)
-        made = learnt(data, model, 20 if quick else 300, seed, lr=1e-2)
+        made = train_model(data, model, 20 if quick else 300, seed, lr=1e-2)
         found[name] = [right(made, length, 20 if quick else 100) for length in LENGTHS]
         progress((done + 1) / len(CONTEXTS))
     told = {f"{name}, {n} symbols": x for name in CONTEXTS for n, x in zip(LENGTHS, found[name], strict=True)}
@@ -58,7 +58,7 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
 
 
 def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """Right answers by length."""
+    """Draw right answers by length."""
     axes = figure.subplots()
     lines(axes, runs, "length", {"attention": "attention", "fixed": "fixed context: the last state"})
     axes.set(xlabel="symbols to copy", ylabel="copied without a mistake", ylim=(-0.03, 1.03), xticks=LENGTHS)

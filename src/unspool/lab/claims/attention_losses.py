@@ -1,4 +1,4 @@
-"""Two losses shape where heads look: one makes them look at few places, the other near by.
+"""Claim: one loss makes attention focus on few positions, another makes it attend to near positions.
 
     L_focus = mean H(α),   L_near = mean min(L_max, Σ α (t₁ − t₂)²) below the last layer
 
@@ -17,7 +17,7 @@ import torch
 
 from unspool.data.known_languages import Agreement
 from unspool.lab.claim import Claim, Numbers, Part, Progress, problems
-from unspool.lab.small_models import TRANSFORMER_LM, excess, language, learnt
+from unspool.lab.small_models import TRANSFORMER_LM, excess_loss, language, train_model
 from unspool.objectives.attention_losses import distance, entropy
 from unspool.objectives.dependency_heads import pad_rows
 from unspool.plots.seeds import bars
@@ -32,7 +32,7 @@ CAP = 64.0
 
 @torch.no_grad()
 def looks(model: Any, rows: list[tuple[int, ...]]) -> tuple[float, float]:
-    """Mean entropy over all layers, and mean squared distance over all but the last."""
+    """Return mean entropy over all layers, and mean squared distance over all but the last."""
     batch = pad_rows(rows)
     _, (stack,) = model.read_attention(batch)
     real_NT = torch.arange(batch.inputs_NT.shape[1]) < batch.lengths_N[:, None]
@@ -43,17 +43,17 @@ def looks(model: Any, rows: list[tuple[int, ...]]) -> tuple[float, float]:
 
 
 def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
-    """The same model with neither loss, and with each."""
-    truth, dice = Agreement(filler=0.8), Random(seed)
-    rows = [(truth.bos, *truth.sample(dice)) for _ in range(100)]
+    """Train the same model without and with each loss."""
+    truth, rng = Agreement(filler=0.8), Random(seed)
+    rows = [(truth.bos, *truth.sample(rng)) for _ in range(100)]
     found: dict[str, float] = {}
     for done, (name, auxiliary) in enumerate(RUNS.items()):
         data = language("agreement", seed, 3000, filler=0.8)
         shape = {**TRANSFORMER_LM, "layers": 3}
-        model = learnt(data, shape, 20 if quick else 250, seed, auxiliary=auxiliary)
+        model = train_model(data, shape, 20 if quick else 250, seed, auxiliary=auxiliary)
         spread, far = looks(model, rows)
         found |= {f"{name}: entropy": spread, f"{name}: squared distance": far}
-        found[f"{name}: nats a token above the truth"] = excess(
+        found[f"{name}: nats a token above the truth"] = excess_loss(
             model, truth, 40 if quick else 200, 900 + seed
         )
         progress((done + 1) / len(RUNS))
@@ -68,7 +68,7 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
 
 
 def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """Both measures of all three."""
+    """Draw both measures of the three models."""
     left, right = figure.subplots(1, 2, sharey=True)
     bars(left, runs, {f"{name}: entropy": name for name in RUNS})
     left.set(xlabel="mean entropy of attention, nats")
@@ -79,10 +79,10 @@ def draw(figure: Any, runs: Sequence[Numbers]) -> None:
 CLAIM = Claim(
     name="attention_losses",
     statement="A loss on the entropy of attention makes heads focus, and a capped loss on squared distances "
-    "makes them look near, whatever the length of the window.",
+    "makes them attend to near positions, for any window length.",
     source=problems("problem 1(b) and 1(c)"),
-    measured="Transformers of three layers learn a made-up language with distant agreement, alone and "
-    "beside either loss (weights 0.3 and 0.05): mean entropy and mean squared distance of attention on new "
+    measured="Transformers of three layers learn an artificial language with distant agreement, alone and "
+    "with either loss (weights 0.3 and 0.05): mean entropy and mean squared distance of attention on new "
     "sentences.",
     criterion=(
         Part("focus halves the entropy", lambda n: n["focus: entropy"] <= 0.5 * n["plain: entropy"]),

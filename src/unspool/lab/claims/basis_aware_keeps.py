@@ -1,6 +1,6 @@
-"""A threshold throws away true tokens that the basis-aware test can prove to be true.
+"""Claim: a threshold discards true tokens that the basis-aware test can prove to be possible.
 
-    accept i  ⇔  no p with Wᵀp = Wᵀp̂, 0 ≤ p ≤ e^δ p̂, pᵢ = 0        a threshold accepts where p̂ᵢ > 1 − e^(−δ)
+    accept i  ⇔  no p with Wᵀp = Wᵀp̂, 0 ≤ p ≤ e^δ p̂, pᵢ = 0        a threshold accepts if p̂ᵢ > 1 − e^(−δ)
 
 Finlayson et al. 2024, §4, Theorem 2 and figure 3 (papers.bib: finlayson2024closing).
 """
@@ -17,7 +17,7 @@ from unspool.basis import BasisTest
 from unspool.data.known_languages import ZipfMarkov
 from unspool.diagnose.overestimation import optimality_gap, underestimation
 from unspool.lab.claim import Claim, Numbers, Part, Progress, degeneration
-from unspool.lab.small_models import Lesson, at_optimum, narrow, some_contexts
+from unspool.lab.small_models import Lesson, at_optimum, sample_contexts, train_narrow
 from unspool.plots.seeds import bars
 
 WORKED = (0.331, 0.498, 0.171)
@@ -25,7 +25,7 @@ WORKED = (0.331, 0.498, 0.171)
 
 
 def judged(test: BasisTest, logp_CV: Tensor, true_CV: Tensor) -> dict[str, float]:
-    """Threshold and test in every context, with the context's own δ."""
+    """Apply threshold and test in every context, with δ of the context."""
     found = dict.fromkeys(("threshold", "threshold wrong", "test", "test wrong"), 0.0)
     recall = {"threshold": 0.0, "test": 0.0}
     for logp_V, true_V in zip(logp_CV.double(), true_CV.double(), strict=True):
@@ -41,12 +41,12 @@ def judged(test: BasisTest, logp_CV: Tensor, true_CV: Tensor) -> dict[str, float
 
 @torch.no_grad()
 def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
-    """At the optimum that Theorem 2 is about, and as trained."""
+    """Measure at the optimum of Theorem 2, and as trained."""
     language = ZipfMarkov(word_count=100, branching=12, seed=seed)
     with torch.enable_grad():
-        model = narrow(language, 8, Lesson(3000, 60 if quick else 600, 512, seed))
+        model = train_narrow(language, 8, Lesson(3000, 60 if quick else 600, 512, seed))
     progress(0.4)
-    context_C2 = some_contexts(language, 15 if quick else 120, seed)
+    context_C2 = sample_contexts(language, 15 if quick else 120, seed)
     true_CV = torch.from_numpy(language.rows(context_C2.numpy()))
     matrix_VD = model.head.weight.detach()
     best_CV = at_optimum(matrix_VD, true_CV, pull=0.0)
@@ -70,7 +70,7 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
 
 
 def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """How much of the truth is left."""
+    """Draw the share of the truth that is kept."""
     axes = figure.subplots()
     names = {
         f"{kind}: {rule} recall": f"{kind}, {'threshold' if rule == 'threshold' else 'basis-aware'}"
@@ -84,11 +84,11 @@ def draw(figure: Any, runs: Sequence[Numbers]) -> None:
 CLAIM = Claim(
     name="basis_aware_keeps",
     statement="Threshold sampling discards true tokens; the basis-aware test keeps many of them without "
-    "letting impossible ones through.",
+    "keeping impossible ones.",
     source=degeneration("Theorem 2 and the example of figure 3"),
     measured="The model of safe_threshold, twice: as trained, and with the hidden vectors that are best for "
-    "the truth (there Wᵀp̂ = Wᵀp*, as the theorem wants). In each of 120 contexts, with the context's own "
-    "δ, a threshold at 1 − e^(−δ) and the basis-aware test at full rank.",
+    "the truth (there Wᵀp̂ = Wᵀp*, as the theorem requires). In each of 120 contexts, with δ of the "
+    "context, a threshold at 1 − e^(−δ) and the basis-aware test at full rank.",
     criterion=(
         Part(
             "at the optimum the test keeps no impossible token",
@@ -108,6 +108,6 @@ CLAIM = Claim(
     ),
     measure=measure,
     draw=draw,
-    limits="Contexts whose best hidden vector is infinite (the truth lies on the edge of what W can say) "
+    limits="Contexts whose best hidden vector is infinite (the truth is on the edge of the model's range) "
     "are left out of the optimum.",
 )

@@ -1,4 +1,4 @@
-"""What stands to the right of a word can change what the word is.
+"""Claim: the label of a word can depend on the words to its right.
 
     h_t = [→h_t ; ←h_t]   against   →h_t:   "The [Forbes] building", "The [Forbes] family"
 
@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
-from unspool.lab.small_models import learnt
+from unspool.lab.small_models import train_model
 from unspool.plots.seeds import bars
 
 NAMES = ("Forbes", "Ford", "Morgan", "Carter", "Bishop", "Mason", "Porter", "Parker", "Cooper", "Turner")
@@ -24,32 +24,32 @@ PEOPLE = ("family", "brothers", "children", "sisters", "couple", "cousins")
 REST = ("is near the river", "was seen today", "has a long history", "is known to all", "was here before")
 
 
-def sentence(dice: Random) -> tuple[str, str]:
-    """Words and tags: a name is a place or a person by the one word that follows it."""
-    place = dice.random() < 0.5
-    rest = dice.choice(REST)
-    words = f"The {dice.choice(NAMES)} {dice.choice(PLACES if place else PEOPLE)} {rest}"
+def sentence(rng: Random) -> tuple[str, str]:
+    """Return words and tags; the word after a name decides between place and person."""
+    place = rng.random() < 0.5
+    rest = rng.choice(REST)
+    words = f"The {rng.choice(NAMES)} {rng.choice(PLACES if place else PEOPLE)} {rest}"
     return words, f"O {'PLACE' if place else 'PERSON'} O{' O' * len(rest.split())}"
 
 
 def right(model: Any, rows: Sequence[tuple[str, str]]) -> float:
-    """How many of the names have the right tag."""
+    """Return the share of names with the right tag."""
     found = model.tag([words for words, _ in rows])
     good = [tags[1].label == truth.split()[1] for tags, (_, truth) in zip(found, rows, strict=True)]
     return float(sum(good) / len(good))
 
 
 def turned(model: Any) -> float:
-    """Of all names: how many change their tag when "building" becomes "family"."""
+    """Return the share of names whose tag changes from "building" to "family"."""
     pairs = [(f"The {name} building was seen today", f"The {name} family was seen today") for name in NAMES]
     found = [[tags[1].label for tags in model.tag(list(pair))] for pair in pairs]
     return found.count(["PLACE", "PERSON"]) / len(pairs)
 
 
 def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
-    """A tagger that reads in both directions, and one that reads from left to right."""
-    dice = Random(seed)
-    rows = [sentence(dice) for _ in range(400 if quick else 1500)]
+    """Train a bidirectional tagger and a left-to-right one."""
+    rng = Random(seed)
+    rows = [sentence(rng) for _ in range(400 if quick else 1500)]
     found: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "names.tsv"
@@ -58,8 +58,8 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
         for name, both in {"both directions": True, "left to right": False}.items():
             encoder = {"kind": "rnn", "width": 16, "bidirectional": both}
             model = {"kind": "tagger", "encoder": encoder}
-            made = learnt(data, model, 25 if quick else 150, seed, lr=1e-2, text={"kind": "words"})
-            new = [sentence(dice) for _ in range(400)]
+            made = train_model(data, model, 25 if quick else 150, seed, lr=1e-2, text={"kind": "words"})
+            new = [sentence(rng) for _ in range(400)]
             found[f"{name}: names tagged right"] = right(made, new)
             found[f"{name}: names that the next word turns"] = turned(made)
             progress(1.0 if name == "left to right" else 0.5)
@@ -67,7 +67,7 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
 
 
 def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """Names tagged right."""
+    """Draw the share of right tags."""
     axes = figure.subplots()
     bars(axes, runs, {f"{name}: names tagged right": name for name in ("both directions", "left to right")})
     axes.axvline(0.5, color="#c0392b", linestyle=":")

@@ -1,4 +1,4 @@
-"""A softmax of width d says log-probabilities of rank d + 1 at most, and what is beyond that is lost.
+"""Claim: log-probabilities of a softmax of width d have rank d + 1 at most, which bounds the error.
 
     A′ = log softmax(W H) = W H − 1·log Σ exp(W H):   rank A′ ≤ d + 1
     ‖A − A′‖_F ≥ √(Σ_{i > d+1} σᵢ(A)²)                Eckart & Young
@@ -19,7 +19,7 @@ from unspool.data.known_languages.known_language import TrueModel
 from unspool.diagnose.softmax_bottleneck import least_error, log_probabilities, smoothed, spectrum
 from unspool.evaluate.teacher_forcing import windows
 from unspool.lab.claim import Claim, Numbers, Part, Progress, degeneration
-from unspool.lab.small_models import TRANSFORMER_LM, language, learnt
+from unspool.lab.small_models import TRANSFORMER_LM, language, train_model
 from unspool.plots.seeds import lines
 
 WIDTHS, CONTEXTS, SHARE = (4, 8, 16), 220, 1e-6
@@ -27,7 +27,7 @@ WORDS = 80
 
 
 def models(seed: int, width: int, updates: int) -> dict[str, Any]:
-    """A recurrent model and a Transformer with a softmax, and one with a mixture of two."""
+    """Return an RNN and a Transformer with a softmax, and one with a mixture of two."""
     data = language("senses", seed, 3000, word_count=WORDS)
     rnn: dict[str, Any] = {"kind": "rnn_lm", "cell": "gru", "width": width, "tied": False}
     transformer = {**TRANSFORMER_LM, "width": width, "heads": 2, "layers": 1, "tied": False}
@@ -36,16 +36,16 @@ def models(seed: int, width: int, updates: int) -> dict[str, Any]:
         "Transformer": {**transformer, "head": {"kind": "softmax"}},
         "mixture of softmaxes": {**rnn, "head": {"kind": "mixture"}},
     }
-    return {name: learnt(data, shape, updates, seed, lr=1e-2) for name, shape in shapes.items()}
+    return {name: train_model(data, shape, updates, seed, lr=1e-2) for name, shape in shapes.items()}
 
 
 @torch.no_grad()
 def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
-    """Three widths of three kinds of models, on the same contexts."""
-    truth, dice = SenseChain(word_count=WORDS), Random(seed)
+    """Measure three widths of three kinds of models on the same contexts."""
+    truth, rng = SenseChain(word_count=WORDS), Random(seed)
     rows: list[tuple[int, ...]] = []
     while sum(len(row) for row in rows) < 2 * CONTEXTS:
-        rows.append((truth.bos, *truth.sample(dice), truth.eos))
+        rows.append((truth.bos, *truth.sample(rng), truth.eos))
     parts = windows(rows)
     matrix = smoothed(log_probabilities(TrueModel(truth), parts, CONTEXTS).double().exp(), SHARE)
     found: dict[str, Any] = {"rank of the truth": spectrum(matrix.float()).rank}
@@ -66,7 +66,7 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
 
 
 def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """Ranks, and errors, by width."""
+    """Draw ranks and errors by width."""
     left, right = figure.subplots(1, 2)
     kinds = ("recurrent", "Transformer", "mixture of softmaxes")
     ranked: list[Any] = [
@@ -83,12 +83,12 @@ def draw(figure: Any, runs: Sequence[Numbers]) -> None:
 
 CLAIM = Claim(
     name="bottleneck_rank",
-    statement="Log-probabilities of a softmax of width d have rank d + 1 at most, so that a model is at "
-    "least as far from the truth as the truth's other singular values say (Eckart–Young).",
+    statement="Log-probabilities of a softmax of width d have rank d + 1 at most, so the distance "
+    "to the truth is at least the norm of its other singular values (Eckart–Young).",
     source=degeneration(
         "the softmax bottleneck, equations 1 and 2", "eckart1936approximation", "yang2018breaking"
     ),
-    measured="A made-up language of 80 words with several senses each, whose truth is known. Recurrent "
+    measured="An artificial language of 80 words with several senses each, whose truth is known. Recurrent "
     "models and Transformers of width 4, 8 and 16, and as many mixtures of two softmaxes, are trained; the "
     "numerical rank of their log-probabilities over 220 contexts, and their distance from the truth "
     "(impossible words get 1e-6).",

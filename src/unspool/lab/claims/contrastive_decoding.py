@@ -1,4 +1,4 @@
-"""A weak model's faults, subtracted: contrastive decoding repeats less, and says nothing worse.
+"""Claim: contrastive decoding, which subtracts a weak model, repeats less at equal quality.
 
     score(i) = log p_strong(i) − log p_weak(i)   if p_strong(i) ≥ α max p_strong, else −∞
 
@@ -16,32 +16,32 @@ from unspool.data.known_languages import ZipfMarkov
 from unspool.evaluate.known_truth import text_truth
 from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
 from unspool.lab.claims.degeneration import LANGUAGE, repetition
-from unspool.lab.small_models import TRANSFORMER_LM, language, learnt
+from unspool.lab.small_models import TRANSFORMER_LM, language, train_model
 from unspool.plots.seeds import bars
 
 WEAK = {**TRANSFORMER_LM, "width": 8, "heads": 2, "layers": 1, "inner_width": 16}
 
 
 def prefixes(truth: ZipfMarkov, count: int, seed: int) -> list[tuple[int, ...]]:
-    """The first words of sentences that have more."""
-    dice = Random(seed)
+    """Return the first words of longer sentences."""
+    rng = Random(seed)
     found: list[tuple[int, ...]] = []
     while len(found) < count:
-        said = truth.sample(dice)
+        said = truth.sample(rng)
         if len(said) > 4:
-            found.append((truth.bos, *said[: dice.randint(1, 3)]))
+            found.append((truth.bos, *said[: rng.randint(1, 3)]))
     return found
 
 
 def completed(model: Any, truth: ZipfMarkov, starts: Sequence[tuple[int, ...]]) -> tuple[float, int]:
-    """Of sentences that greedy search completes: how many are possible; and how many differ."""
+    """Return the shares of possible and of different greedy completions."""
     outs = us.generate(model, starts, us.Greedy(), max_new_tokens=60, batch_size=128)
     found = text_truth([(*start, *out.tokens) for start, out in zip(starts, outs, strict=True)], truth)
     return found.precision, len({out.tokens for out in outs})
 
 
 def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
-    """Repetition in English, sense in a language whose truth is known."""
+    """Measure repetition in English, and possible sentences in an artificial language."""
     tokens, starts = (60, 40) if quick else (128, 300)
     strong, never = us.load("bible"), us.MinLength(tokens)
     contrast = us.Contrast(strong, us.load("bible-weak"))
@@ -52,8 +52,8 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
     }
     progress(0.3)
     truth, data = ZipfMarkov(**LANGUAGE), language("zipf_markov", seed, 3000, **LANGUAGE)
-    able = learnt(data, TRANSFORMER_LM, 40 if quick else 300, seed)
-    poor = learnt(data, WEAK, 20 if quick else 100, seed)
+    able = train_model(data, TRANSFORMER_LM, 40 if quick else 300, seed)
+    poor = train_model(data, WEAK, 20 if quick else 100, seed)
     begun = prefixes(truth, starts, seed)
     for name, model in {"strong": able, "weak": poor, "contrast": us.Contrast(able, poor)}.items():
         found[f"{name}, greedy: possible sentences"], different = completed(model, truth, begun)
@@ -62,7 +62,7 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
 
 
 def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """Repetition and sense."""
+    """Draw repetition and possible sentences."""
     left, right = figure.subplots(1, 2)
     names = ("strong, greedy", "contrast, greedy", "strong, top-p 0.9")
     bars(left, runs, {f"{name}: repetition": name for name in names})
@@ -75,10 +75,11 @@ def draw(figure: Any, runs: Sequence[Numbers]) -> None:
 
 CLAIM = Claim(
     name="contrastive_decoding",
-    statement="Penalising what a weaker model finds probable lowers repetition, at no loss of quality.",
+    statement="Penalising tokens that are probable to a weaker model lowers repetition without loss of "
+    "quality.",
     source=lecture("Contrastive Decoding", "li2023contrastive"),
     measured="Repetition: seq-rep-4 of 16 greedy continuations of 128 tokens by the built-in `bible` alone, "
-    "and with `bible-weak` subtracted. Quality: of 300 beginnings of sentences of a made-up language, how "
+    "and with `bible-weak` subtracted. Quality: of 300 starts of sentences of an artificial language, how "
     "many greedy completions are possible, by a trained Transformer alone and with a weaker one subtracted.",
     criterion=(
         Part(

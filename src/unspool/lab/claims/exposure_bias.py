@@ -1,4 +1,4 @@
-"""The longer a model goes on from its own words, the further it is from the truth.
+"""Claim: the more own words a model continues, the further it is from the truth.
 
     gap(l) = D_own(l) − D_right(l),   D(l) = E KL(p* ‖ p̂) after l words, its own or right ones
 
@@ -13,20 +13,20 @@ from typing import Any
 from unspool.data.known_languages import Agreement, FullSupport
 from unspool.diagnose.exposure_bias import true_exposure
 from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
-from unspool.lab.small_models import TRANSFORMER_LM, language, learnt
+from unspool.lab.small_models import TRANSFORMER_LM, language, train_model
 from unspool.plots.seeds import lines
 
 LANGUAGE: dict[str, Any] = {"nouns": 8, "verbs": 8, "fillers": 8, "embed": 0.15}
-"""Verbs agree with nouns that may be far behind them."""
+"""Verbs agree with distant nouns."""
 NOISE = 0.02
-"""The share of random words: no sentence is impossible, and the truth is known after every prefix."""
+"""Share of random words, so that every sentence is possible and the truth is known after every prefix."""
 LENGTHS = (1, 2, 4, 6, 8, 12)
 
 
 def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
-    """A Transformer of a language with distant agreement."""
+    """Measure a Transformer of a language with distant agreement."""
     data = {**language("agreement", seed, 3000, **LANGUAGE), "noise": NOISE}
-    model = learnt(data, TRANSFORMER_LM, 60 if quick else 300, seed)
+    model = train_model(data, TRANSFORMER_LM, 60 if quick else 300, seed)
     progress(0.6)
     truth = FullSupport(Agreement(**LANGUAGE), NOISE)
     found = true_exposure(model, truth, LENGTHS, texts=60 if quick else 600, seed=seed)
@@ -42,7 +42,7 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
 
 
 def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """Divergence by length."""
+    """Draw the divergence by length."""
     axes = figure.subplots()
     shortest = min(len(_curve(run, "words")) for run in runs)
     cut: list[Any] = [
@@ -60,11 +60,11 @@ def _curve(run: Numbers, name: str) -> list[float]:
 
 CLAIM = Claim(
     name="exposure_bias",
-    statement="Trained on right prefixes only, a model does worse after its own words, and the more so the "
+    statement="Trained on right prefixes only, a model does worse after its own words, and worse the "
     "more of them there are.",
     source=lecture("Exposure bias", "he2021exposure", "bengio2015scheduled"),
-    measured="A Transformer learns a made-up language with distant agreement, in which 2 % of the words are "
-    "random, so that no sentence is impossible. After 1 to 12 words, its own or right ones, the exact "
+    measured="A Transformer learns an artificial language with distant agreement, in which 2 % of the words "
+    "are random, so every sentence is possible. After 1 to 12 words, its own or right ones, the exact "
     "divergence of its next word from the truth (600 texts each).",
     criterion=(
         Part("the gap after 8 words is above 0", lambda n: n["gap after 8 words"] > 0),

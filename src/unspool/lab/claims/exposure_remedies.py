@@ -1,6 +1,6 @@
-"""What learning from its own words does for a model: each remedy for exposure bias, at as many updates.
+"""Claim: training on the model's own words improves its texts; remedies for exposure bias compared.
 
-    scheduled sampling · unlikelihood · REINFORCE · minimum risk,   beside maximum likelihood
+    scheduled sampling · unlikelihood · REINFORCE · minimum risk,   against maximum likelihood
 
 He He's lecture, "Exposure bias: solutions"; Bengio et al. 2015 (papers.bib: bengio2015scheduled);
 Ranzato et al. 2016 (papers.bib: ranzato2016sequence); Welleck et al. 2020
@@ -20,7 +20,7 @@ from unspool.data.known_languages import Agreement
 from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
 from unspool.lab.claims.degeneration import sentences
 from unspool.lab.claims.exposure_bias import LANGUAGE
-from unspool.lab.small_models import TRANSFORMER_LM, language, learnt
+from unspool.lab.small_models import TRANSFORMER_LM, language, train_model
 from unspool.plots.seeds import bars
 
 UPDATES, BEGIN = 240, 180
@@ -34,7 +34,7 @@ def _truth() -> tuple[Agreement, Any]:
 
 
 def possible(said: str, wanted: str) -> float:
-    """The reward: 1 for a sentence that the language can speak."""
+    """Return the reward: 1 for a possible sentence."""
     del wanted
     truth, codec = _truth()
     words = [token for token in codec.encode(said) if token not in (truth.bos, truth.eos)]
@@ -42,7 +42,7 @@ def possible(said: str, wanted: str) -> float:
 
 
 def remedies(begin: int) -> dict[str, dict[str, Any]]:
-    """What each changes in the recipe; where it looks at the model's own words, from update `begin` on."""
+    """Return the recipe changes of each remedy; own words are used from update `begin` on."""
     ask = {"prompt": 1, "stretch": 1.5, "begin": begin}
     decay = {"kind": "linear", "begin": 1.0, "slope": 0.002, "floor": 0.5}
     minimum = {"kind": "minimum_risk", "reward": REWARD, "samples": 4, "alpha": 0.05, "weight": 2.0}
@@ -56,21 +56,21 @@ def remedies(begin: int) -> dict[str, dict[str, Any]]:
 
 
 def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
-    """Each from the same weights and batches."""
+    """Train each remedy from the same weights and batches."""
     data = language("agreement", seed, 3000, **LANGUAGE)
     updates, begin = (12, 10) if quick else (UPDATES, BEGIN)
     found: dict[str, float] = {}
     for done, (name, tables) in enumerate(remedies(begin).items()):
-        made = learnt(data, TRANSFORMER_LM, updates, seed, **tables)
-        said = sentences(made, _truth()[0], us.Sample(), 60 if quick else 500, seed)
-        found[f"{name}: possible sentences"] = said.precision
-        found[f"{name}: different sentences"] = said.different / said.texts
+        made = train_model(data, TRANSFORMER_LM, updates, seed, **tables)
+        result = sentences(made, _truth()[0], us.Sample(), 60 if quick else 500, seed)
+        found[f"{name}: possible sentences"] = result.precision
+        found[f"{name}: different sentences"] = result.different / result.texts
         progress((done + 1) / len(remedies(begin)))
     return found
 
 
 def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """Possible sentences, by remedy."""
+    """Draw possible sentences by remedy."""
     axes = figure.subplots()
     bars(axes, runs, {f"{name}: possible sentences": name for name in remedies(1)})
     axes.set(xlabel="sampled sentences that are possible", xlim=(0, 1))
@@ -85,12 +85,12 @@ def _better(name: str, margin: float) -> Any:
 
 CLAIM = Claim(
     name="exposure_remedies",
-    statement="Teaching a model how to go on from its own words (scheduled sampling, unlikelihood, "
-    "sequence-level rewards) makes what it generates better.",
+    statement="Training a model to continue its own words (scheduled sampling, unlikelihood, "
+    "sequence-level rewards) improves its texts.",
     source=lecture(
         "Exposure bias: solutions", "bengio2015scheduled", "ranzato2016sequence", "welleck2020unlikelihood"
     ),
-    measured=f"Transformers learn a made-up language with distant agreement for {UPDATES} updates, by "
+    measured=f"Transformers learn an artificial language with distant agreement for {UPDATES} updates, by "
     f"maximum likelihood alone and with each remedy (rewards, from update {BEGIN} on: 1 for a possible "
     "sentence). Of 500 sentences sampled from each, the share that is possible.",
     criterion=tuple(

@@ -1,4 +1,4 @@
-"""With attention the first word of the source is as near as the last; without, the gradient has a long way.
+"""Claim: without attention the gradient to the first source word vanishes with the length of the source.
 
     c = h_n   or   c_t = Σ_i α(s_{t−1}, h_i) h_i:   how large is ∂ log p(y_1 | x) / ∂ x_1 by the length of x?
 
@@ -22,7 +22,7 @@ CONTEXTS = {"fixed": "last", "attention": "additive"}
 
 
 def reach(model: Any, length: int, rows: int) -> float:
-    """‖∂ log p(y_1) / ∂ e(x_1)‖ over ‖∂ log p(y_1) / ∂ e(x_n)‖, in the mean of their logarithms."""
+    """Return the geometric mean of ‖∂ log p(y_1) / ∂ e(x_1)‖ / ‖∂ log p(y_1) / ∂ e(x_n)‖."""
     source_NS = torch.randint(4, model.vocab_size, (rows, length))
     target_N1 = torch.randint(4, model.vocab_size, (rows, 1))
     kept = []
@@ -42,7 +42,7 @@ def reach(model: Any, length: int, rows: int) -> float:
 
 
 def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
-    """Untrained models: this is what learning begins with."""
+    """Measure untrained models, at the start of training."""
     found: dict[str, list[float]] = {name: [] for name in CONTEXTS}
     draws = 2 if quick else 6
     for done, length in enumerate(LENGTHS):
@@ -68,7 +68,7 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
 
 
 def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """By length, on logarithmic scales."""
+    """Draw the ratio by length on logarithmic scales."""
     axes = figure.subplots()
     lines(axes, runs, "length", {"attention": "attention", "fixed": "fixed context: the last state"})
     axes.set(xscale="log", yscale="log", xlabel="words of the source")
@@ -101,5 +101,5 @@ CLAIM = Claim(
     ),
     measure=measure,
     draw=draw,
-    limits="What is compared is what learning begins with; trained models are in attention_lengths.",
+    limits="The models are untrained, as at the start of training; trained models are in attention_lengths.",
 )

@@ -1,7 +1,7 @@
-"""At zero temperature a trigram model comes back to a pair of words, and goes round in a circle from there.
+"""Claim: at zero temperature a trigram model returns to a pair of words and loops from there.
 
     w_{t+2} = argmax_w h(e(w_t), e(w_{t+1}))ᵀ e(w):   the next pair is a function of the last,
-    so that some pair comes twice within V² + 1 pairs, and everything after it with it
+    so some pair occurs twice within V² + 1 pairs, and everything after it repeats
 
 McAllester's problems, 4 (papers.bib: mcallester2020problems).
 """
@@ -15,20 +15,20 @@ import torch
 
 import unspool as us
 from unspool.lab.claim import Claim, Numbers, Part, Progress, problems
-from unspool.lab.small_models import language, learnt
+from unspool.lab.small_models import language, train_model
 
 MODEL = {"kind": "trigram", "width": 16, "inner_width": 32}
 STARTS = 40
 
 
 def trigram(seed: int, words: int, updates: int) -> Any:
-    """A trigram model of a language in which a word depends on the last two."""
+    """Train a trigram model of a language of order 2."""
     data = language("zipf_markov", seed, 2000, word_count=words, order=2, seed=seed)
-    return learnt(data, MODEL, updates, seed, lr=1e-2)
+    return train_model(data, MODEL, updates, seed, lr=1e-2)
 
 
 def walk(following: Sequence[Sequence[int]], pair: tuple[int, int]) -> tuple[int, int]:
-    """How many pairs are there before one comes again, and how long the circle is that it closes."""
+    """Return the number of pairs until one repeats, and the length of the loop."""
     seen: dict[tuple[int, int], int] = {}
     while pair not in seen:
         seen[pair] = len(seen)
@@ -37,7 +37,7 @@ def walk(following: Sequence[Sequence[int]], pair: tuple[int, int]) -> tuple[int
 
 
 def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
-    """Walk from every pair of words, by a table of what the model would say; generate from some."""
+    """Follow every pair of words with a table of the most probable words, and generate from some."""
     words = 20 if quick else 60
     model = trigram(seed, words, 60 if quick else 400)
     progress(0.6)
@@ -51,27 +51,27 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
     starts = [pairs[int(at)].tolist() for at in torch.randperm(len(pairs))[:STARTS]]
     most = max(steps for steps, _ in walks)
     longest = 3 * most + 12
-    # The end of a text would end the circle: it is one more word here.
+    # EOS would end the loop, so it is forbidden.
     never = us.MinLength(longest)
-    told = {}
+    loop_rates = {}
     decoders: dict[str, us.Greedy | us.Sample] = {"greedy": us.Greedy(never), "sampled": us.Sample(never)}
     for name, decoder in decoders.items():
         outs = us.generate(model, starts, decoder, max_new_tokens=longest, seed=seed)
-        told[name] = sum(us.find_loop(out.tokens) is not None for out in outs) / len(outs)
+        loop_rates[name] = sum(us.find_loop(out.tokens) is not None for out in outs) / len(outs)
     return {
         "V": size,
         "bound, V² + 1": size**2 + 1,
         "pairs before one comes again, most": most,
         "pairs before one comes again, mean": sum(steps for steps, _ in walks) / len(walks),
         "length of the circle, mean": sum(circle for _, circle in walks) / len(walks),
-        "greedy texts that end in a circle": told["greedy"],
-        "sampled texts that end in a circle": told["sampled"],
+        "greedy texts that end in a circle": loop_rates["greedy"],
+        "sampled texts that end in a circle": loop_rates["sampled"],
         "steps": sorted(float(steps) for steps, _ in walks)[:: max(1, len(walks) // 200)],
     }
 
 
 def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """How long it takes from every pair, sorted."""
+    """Draw the sorted number of pairs until one repeats."""
     from unspool.plots.canvas import BLUE, RED
 
     axes = figure.subplots()
@@ -87,12 +87,11 @@ def draw(figure: Any, runs: Sequence[Numbers]) -> None:
 
 CLAIM = Claim(
     name="greedy_trigram",
-    statement="At zero temperature a trigram model is bound to repeat a pair of words, and loops from there "
-    "on.",
+    statement="At zero temperature a trigram model must repeat a pair of words, and loops from there on.",
     source=problems("problem 4", "bengio2003neural"),
-    measured="A neural trigram model learns a made-up language of order 2. Every pair of words is followed, "
-    "by a table of the model's most probable words, until a pair comes again; from 40 pairs, greedy search "
-    "and sampling go on for more than three times as long as the longest walk.",
+    measured="A neural trigram model learns an artificial language of order 2. Every pair of words is "
+    "followed, by a table of the model's most probable words, until a pair repeats; from 40 pairs, greedy "
+    "search and sampling continue for more than three times the longest walk.",
     criterion=(
         Part(
             "no walk is longer than V² + 1 pairs",

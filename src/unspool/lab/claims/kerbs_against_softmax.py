@@ -1,4 +1,4 @@
-"""KerBS against the softmax, in a language model of words with several senses.
+"""Claim: KerBS predicts better than a softmax in a language of words with several senses.
 
     P(y = i) = Σ_j P(s = ⟨i,j⟩),   P(s) = softmax of K_θ(h, w_s)     against   softmax(W h)
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from unspool.data.known_languages import SenseChain
 from unspool.lab.claim import Claim, Numbers, Part, Progress, kerbs
-from unspool.lab.small_models import excess, language, learnt
+from unspool.lab.small_models import excess_loss, language, train_model
 from unspool.plots.seeds import bars
 
 WORDS = 80
@@ -29,21 +29,21 @@ HEADS: dict[str, dict[str, Any]] = {
 
 
 def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
-    """Each head learns from the same sentences for as many updates."""
+    """Train each head on the same sentences for the same number of updates."""
     truth = SenseChain(word_count=WORDS, seed=seed)
     data = language("senses", seed, 4000, word_count=WORDS, seed=seed)
     found: dict[str, float] = {}
     for done, (name, shape) in enumerate(HEADS.items()):
         model = {"kind": "rnn_lm", "cell": "gru", "width": shape["width"], "head": shape["head"]}
-        made = learnt(data, model, 30 if quick else 400, seed, lr=1e-2, hooks=shape.get("hooks", []))
-        found[name] = excess(made, truth, 60 if quick else 300, 1000 + seed)
+        made = train_model(data, model, 30 if quick else 400, seed, lr=1e-2, hooks=shape.get("hooks", []))
+        found[name] = excess_loss(made, truth, 60 if quick else 300, 1000 + seed)
         found[f"{name}: weights"] = sum(it.numel() for it in made.parameters())
         progress((done + 1) / len(HEADS))
     return found
 
 
 def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """How far each is from the truth."""
+    """Draw the distance of each head from the truth."""
     axes = figure.subplots()
     bars(axes, runs, {name: name for name in HEADS})
     axes.set(xlabel="nats a token above the truth (less is better)")
@@ -51,12 +51,12 @@ def draw(figure: Any, runs: Sequence[Numbers]) -> None:
 
 CLAIM = Claim(
     name="kerbs_against_softmax",
-    statement="A head with several senses a word, a kernel and senses that move to where they are needed "
+    statement="A head with several senses per word, a kernel and dynamic reallocation of senses "
     "(KerBS) predicts better than a softmax, and each of the three helps.",
     source=kerbs("appendix B, with the results of section 4"),
-    measured="GRU language models (width 16) of a made-up language in which words have one to four senses: "
-    "400 updates, the same batches. Cross-entropy on held-out sentences less that of the truth. The wider "
-    "softmax (21) has about as many weights as KerBS with two senses a word.",
+    measured="GRU language models (width 16) of an artificial language in which words have one to four "
+    "senses: 400 updates, the same batches. Cross-entropy on held-out sentences less that of the truth. The "
+    "wider softmax (21) has about as many weights as KerBS with two senses a word.",
     criterion=(
         Part(
             "KerBS is nearer to the truth than a softmax of the same width",

@@ -1,6 +1,6 @@
-"""One matrix for each head can take the place of queries and keys, and nothing changes.
+"""Claim: one matrix per head can replace the query and key matrices without change.
 
-    W̃[k, j₁, j₂] = (1/√I) Σ_i W^Q[k, i, j₁] W^K[k, i, j₂],   2·I·J parameters of a head become J²
+    W̃[k, j₁, j₂] = (1/√I) Σ_i W^Q[k, i, j₁] W^K[k, i, j₂],   the 2·I·J parameters of a head become J²
 
 McAllester's problems, 5 (papers.bib: mcallester2020problems).
 """
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from unspool.lab.claim import Claim, Numbers, Part, Progress, problems
-from unspool.lab.small_models import TRANSFORMER_LM, language, learnt
+from unspool.lab.small_models import TRANSFORMER_LM, language, train_model
 from unspool.models.key_elimination import costs, with_keys, without_keys
 from unspool.objectives.dependency_heads import pad_rows
 
@@ -21,17 +21,17 @@ WIDTH, HEADS = 32, 4
 
 
 def looks(model: Any, batch: Any) -> list[Any]:
-    """Where every layer's heads look."""
+    """Return the attention of every layer."""
     _, (stack,) = model.read_attention(batch)
     return list(stack.layers)
 
 
 @torch.no_grad()
 def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
-    """Convert a trained Transformer, and back at falling ranks."""
+    """Convert a trained Transformer, and cut it to lower ranks."""
     model = {**TRANSFORMER_LM, "width": WIDTH, "heads": HEADS, "positions": "sinusoidal"}
     with torch.enable_grad():
-        plain = learnt(language("agreement", seed), model, 40 if quick else 300, seed)
+        plain = train_model(language("agreement", seed), model, 40 if quick else 300, seed)
     progress(0.8)
     rows = torch.randint(4, plain.vocab_size, (16, 24))
     batch = pad_rows([tuple(row.tolist()) for row in rows])
@@ -60,7 +60,7 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
 
 
 def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """What less rank costs, and what either form costs."""
+    """Draw the error by rank, and the parameters of both forms."""
     from unspool.plots.seeds import lines
 
     left, right = figure.subplots(1, 2)
@@ -72,11 +72,11 @@ def draw(figure: Any, runs: Sequence[Numbers]) -> None:
 
 CLAIM = Claim(
     name="key_elimination",
-    statement="A single matrix can take the place of a head's query and key matrices without any loss; it "
-    "has as many parameters where I = J/2.",
+    statement="A single matrix can replace the query and key matrices of a head without loss; it "
+    "has as many parameters if I = J/2.",
     source=problems("problem 5", "eckart1936approximation"),
     measured="A trained Transformer (width J = 32, 4 heads of width I = 8, sinusoidal positions) is "
-    "converted to one matrix W̃ a head; attention weights and log-probabilities are compared on random rows "
+    "converted to one matrix W̃ per head; attention weights and log-probabilities are compared on random rows "
     "of 24 words; then W̃ is cut to lower ranks.",
     criterion=(
         Part(

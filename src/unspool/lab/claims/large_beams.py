@@ -1,6 +1,6 @@
-"""The larger the beam, the shorter what it finds: every word costs probability, and wide beams see more.
+"""Claim: large beams find short texts, because every word lowers the probability.
 
-    score(y_1 … y_t) = Σ log p(y_i | y_{<i}),   the best of k hypotheses that have ended
+    score(y_1 … y_t) = Σ log p(y_i | y_{<i}),   the best of k finished hypotheses
 
 He He's lecture, "Is argmax the right decoding objective?"; Murray & Chiang 2018
 (papers.bib: murray2018correcting); Stahlberg & Byrne 2019.
@@ -19,11 +19,11 @@ from unspool.data.known_languages.known_language import TrueModel
 from unspool.data.known_languages.made_data import is_for_validation
 from unspool.data.known_languages.tasks import TASKS
 from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
-from unspool.lab.small_models import learnt, task
+from unspool.lab.small_models import task, train_model
 from unspool.plots.seeds import lines
 
 WIDTHS = (1, 4, 16, 64)
-LONGEST = 14
+MAX_LENGTH = 14
 SEQ2SEQ = {
     **{"kind": "transformer_seq2seq", "width": 32, "heads": 4, "inner_width": 64, "positions": "sinusoidal"},
     **{"encoder_layers": 1, "decoder_layers": 1},
@@ -31,39 +31,39 @@ SEQ2SEQ = {
 
 
 def lengths(model: Any, prompts: Sequence[Any], width: int, most: int) -> tuple[list[int], list[Any]]:
-    """How long the best hypotheses are, without their ends."""
+    """Return the lengths of the best hypotheses without EOS, and the outputs."""
     outs = us.generate(model, prompts, us.Beam(width), max_new_tokens=most, batch_size=8)
     return [len(out.tokens) - (out.finish_reason == "eos") for out in outs], outs
 
 
 def long_pairs(count: int) -> list[tuple[str, str]]:
-    """Sources of 10 to 14 symbols that nothing was learnt from."""
-    reverse, dice = TASKS["reverse"](shortest=10, longest=LONGEST), Random(5)
+    """Return held-out sources of 10 to 14 symbols, and their targets."""
+    reverse, rng = TASKS["reverse"](shortest=10, longest=MAX_LENGTH), Random(5)
     found: dict[str, str] = {}
     while len(found) < count:
-        source, target = reverse.pair(dice)
+        source, target = reverse.pair(rng)
         if is_for_validation(source):
             found[source] = target
     return list(found.items())
 
 
 def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
-    """A perfect model of a language; and a translator that has not learnt enough."""
+    """Measure the true model of a language, and an undertrained translator."""
     widths = WIDTHS[:2] if quick else WIDTHS
     truth = ZipfMarkov(word_count=200, order=1, branching=16, seed=seed)
-    # Two words of sentences as they come: a sentence can begin with few of the words.
-    dice = Random(seed)
-    begun = [truth.sample(dice)[:2] for _ in range(6 if quick else 30)]
+    # Prompts are the first two words of sampled sentences, because few words can start a sentence.
+    rng = Random(seed)
+    begun = [truth.sample(rng)[:2] for _ in range(6 if quick else 30)]
     starts = [[truth.bos, *words] for words in begun]
-    model = learnt(task("reverse", seed, longest=LONGEST), SEQ2SEQ, 30 if quick else 250, seed)
+    model = train_model(task("reverse", seed, longest=MAX_LENGTH), SEQ2SEQ, 30 if quick else 250, seed)
     pairs = long_pairs(6 if quick else 40)
     curves: dict[str, list[float]] = {"perfect model": [], "translator": [], "right": []}
     for done, width in enumerate(widths):
         found, _ = lengths(TrueModel(truth), starts, width, 40)
         curves["perfect model"].append(sum(found) / len(found))
-        said, outs = lengths(model, [source for source, _ in pairs], width, 2 * LONGEST)
+        output_lengths, outs = lengths(model, [source for source, _ in pairs], width, 2 * MAX_LENGTH)
         goal = sum(len(target.split()) for _, target in pairs)
-        curves["translator"].append(sum(said) / goal)
+        curves["translator"].append(sum(output_lengths) / goal)
         right = [out.text == target for out, (_, target) in zip(outs, pairs, strict=True)]
         curves["right"].append(sum(right) / len(right))
         progress((done + 1) / len(widths))
@@ -83,7 +83,7 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
 
 
 def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """Length by width."""
+    """Draw length by width."""
     left, right = figure.subplots(1, 2)
     lines(left, runs, "width", {"perfect model": "perfect model of a language"})
     left.set(xscale="log", xlabel="beam width", ylabel="words of the best hypothesis", ylim=(0, None))
@@ -98,8 +98,8 @@ CLAIM = Claim(
     name="large_beams",
     statement="With large beams, search returns empty or very short texts.",
     source=lecture("Is argmax the right decoding objective?", "murray2018correcting"),
-    measured="Beams of 1 to 64, without length penalty: the true model of a made-up language, from 30 "
-    "beginnings of two words (its sentences have 10 words on average); and a Transformer that has learnt "
+    measured="Beams of 1 to 64, without length penalty: the true model of an artificial language, from 30 "
+    "prompts of two words (its sentences have 10 words on average); and a Transformer that has learnt "
     "for 250 updates to reverse rows, on 40 rows of 10 to 14 symbols.",
     criterion=(
         Part(

@@ -1,4 +1,4 @@
-"""What is most probable is not what is best: a repetition beats a reasonable text, which beats nonsense.
+"""Claim: a repetition is more probable than a reasonable text, and that more than nonsense.
 
     log p(repetition | context) > log p(reasonable text | context) > log p(nonsense | context)
 
@@ -19,28 +19,28 @@ KINDS = ("repetition", "reasonable", "nonsense")
 TOKENS = 20
 
 
-def continuations(model: Any, passage: str, dice: Random) -> tuple[list[int], dict[str, list[int]]]:
-    """The passage's first half, and three ways to go on for as many tokens."""
+def continuations(model: Any, passage: str, rng: Random) -> tuple[list[int], dict[str, list[int]]]:
+    """Return the first half of a passage, and three continuations of equal length."""
     ids = list(model.tokenizer.encode(passage))
     words = passage.split()
     half = len(words) // 2
     prompt = list(model.tokenizer.encode(" ".join(words[:half])))
     rest = ids[len(prompt) :][:TOKENS]
-    mixed = " " + " ".join(dice.sample(words, len(words)))
+    mixed = " " + " ".join(rng.sample(words, len(words)))
     again = [token for token in prompt if token != model.tokenizer.bos_id]
     nonsense = [token for token in model.tokenizer.encode(mixed) if token != model.tokenizer.bos_id]
-    # The passage was said once before, as in the lecture's examples, and is said again.
+    # The prompt is repeated, as in the examples of the lecture.
     ways = {"repetition": again, "reasonable": rest, "nonsense": nonsense}
     return prompt, {kind: way[: len(rest)] for kind, way in ways.items()}
 
 
 def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
-    """Eight passages, each with a new way of being mixed up."""
-    model, dice = us.load("bible"), Random(seed)
+    """Score eight passages, with a new shuffle for each seed."""
+    model, rng = us.load("bible"), Random(seed)
     passages = PASSAGES[:3] if quick else PASSAGES
     found: dict[str, list[float]] = {kind: [] for kind in KINDS}
     for done, passage in enumerate(passages):
-        prompt, ways = continuations(model, passage, dice)
+        prompt, ways = continuations(model, passage, rng)
         for kind, way in ways.items():
             logps = us.score(model, prompt, way).logps
             found[kind].append(sum(logps) / len(logps))
@@ -56,7 +56,7 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
 
 
 def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """Every passage is a line."""
+    """Draw a line for each passage."""
     from unspool.plots.canvas import BLUE
 
     axes = figure.subplots()
@@ -77,12 +77,12 @@ def _curve(run: Numbers, name: str) -> list[float]:
 
 CLAIM = Claim(
     name="likelihood_trap",
-    statement="A model finds a repetition of the context more probable than a reasonable continuation, and "
-    "that more probable than nonsense.",
+    statement="A repetition of the context is more probable to a model than a reasonable continuation, and "
+    "that is more probable than nonsense.",
     source=lecture("Is argmax the right decoding objective?", "holtzman2020curious"),
-    measured="Eight passages, written for this: the built-in model `bible` reads the first half and scores, "
-    "for as many tokens, the second half (reasonable), the first half again (repetition), and the passage's "
-    "words in random order (nonsense).",
+    measured="Eight passages, written for this test: the built-in model `bible` reads the first half and "
+    "scores, for as many tokens, the second half (reasonable), the first half again (repetition), and the "
+    "passage's words in random order (nonsense).",
     criterion=(
         Part(
             "repetition above reasonable in at least 7 of 8 passages",
@@ -95,6 +95,6 @@ CLAIM = Claim(
     ),
     measure=measure,
     draw=draw,
-    limits="A model of 2 million weights hardly copies what it has read; larger ones do. The seed mixes the "
+    limits="A model of 2 million weights rarely copies its context; larger ones do. The seed shuffles the "
     "words; the passages and the model are the same with every seed.",
 )

@@ -1,6 +1,6 @@
-"""The lower the temperature, the more texts end in a loop.
+"""Claim: the lower the temperature, the more texts end in a loop.
 
-    p(w | …) ∝ exp(β · log p̂(w | …)),   trained at β = 1, generated from at other β
+    p(w | …) ∝ exp(β · log p̂(w | …)),   trained at β = 1, used at other β
 
 McAllester's problems, 4 (papers.bib: mcallester2020problems).
 """
@@ -21,7 +21,7 @@ BETAS = (1.0, 1.5, 2.0, 4.0, 8.0, 32.0)
 
 
 def rates(model: Any, prompts: Sequence[Any], tokens: int, seed: int) -> list[float]:
-    """The share of texts that end in a loop, at every β and at last under greedy search."""
+    """Return the share of texts that end in a loop, at every β and, last, with greedy search."""
     never = us.MinLength(tokens)  # a text that ends cannot loop
     decoders: list[us.Greedy | us.Sample] = [us.Sample(never, us.Temperature(1 / beta)) for beta in BETAS]
     found = []
@@ -32,7 +32,7 @@ def rates(model: Any, prompts: Sequence[Any], tokens: int, seed: int) -> list[fl
 
 
 def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
-    """The trigram model of the problem, and a Transformer of English prose."""
+    """Measure the trigram model of the problem, and a Transformer of English prose."""
     prompts = 24 if quick else 100
     small = trigram(seed, 60, 60 if quick else 400)
     pairs = [[4 + (seed + 7 * at) % 60, 4 + (3 * at) % 60] for at in range(prompts)]
@@ -52,12 +52,12 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
 
 
 def rises(curve: Sequence[float], slack: float = 0.03) -> bool:
-    """Never lower than before, but for `slack`: chance, in some hundred texts."""
+    """Whether a curve never falls by more than `slack`, which allows for chance."""
     return all(after >= before - slack for before, after in pairwise(curve))
 
 
 def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """Rate by β; greedy search stands at the right."""
+    """Draw the loop rate by β, with greedy search on the right."""
     axes = figure.subplots()
     lines(axes, runs, "β", {"trigram": "trigram model", "Transformer": "Transformer (built-in, 2 M weights)"})
     axes.set(
@@ -73,7 +73,7 @@ CLAIM = Claim(
     source=problems("problem 4", "holtzman2020curious"),
     measured="100 texts of 200 words from a trigram model, and 64 texts of 128 tokens from the built-in "
     "Transformer `bible` (16 openings, 4 samples each; the end of the text is forbidden), at six "
-    "temperatures and under greedy search. A text loops where its last tokens are exactly periodic (three "
+    "temperatures and under greedy search. A text loops if its last tokens are exactly periodic (three "
     "times, 6 tokens or more).",
     criterion=(
         Part("trigram: the rate never falls by more than 0.03 as β rises", lambda n: rises(n["trigram"])),

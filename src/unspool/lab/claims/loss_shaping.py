@@ -1,6 +1,6 @@
-"""Shaping the loss can only hurt where the true optimum is found, and may help where it is not.
+"""Claim: shaping the loss can only hurt if training finds the true optimum, and may help otherwise.
 
-    min_Φ L(Φ) ≤ L(argmin_Φ [L + λ R]):   on the population nothing is gained by λ > 0
+    min_Φ L(Φ) ≤ L(argmin_Φ [L + λ R]):   λ > 0 cannot help on the population
 
 McAllester's problems, 1(d) (papers.bib: mcallester2020problems).
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 from unspool.data.known_languages import Agreement
 from unspool.lab.claim import Claim, Numbers, Part, Progress, problems
-from unspool.lab.small_models import TRANSFORMER_LM, excess, language, learnt
+from unspool.lab.small_models import TRANSFORMER_LM, excess_loss, language, train_model
 from unspool.plots.seeds import lines
 
 WEIGHTS = (0.0, 0.1, 0.5)
@@ -21,7 +21,7 @@ SHAPINGS = {"focus": "attention_focus", "near": "attention_near"}
 
 
 def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
-    """Both losses at three weights, with data enough and with hardly any."""
+    """Train both losses at three weights, with much and with little data."""
     truth, found = Agreement(nouns=8, verbs=8, fillers=8), {}
     todo = [
         (regime, kind, w) for regime in REGIMES for kind in SHAPINGS for w in WEIGHTS if w or kind == "focus"
@@ -29,7 +29,7 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
     for done, (regime, kind, weight) in enumerate(todo):
         sentences, updates = REGIMES[regime]
         data = language("agreement", seed, sentences, nouns=8, verbs=8, fillers=8)
-        made = learnt(
+        made = train_model(
             data,
             TRANSFORMER_LM,
             10 if quick else updates,
@@ -38,7 +38,7 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
             if weight
             else [],
         )
-        found[f"{regime}, {kind} {weight:g}"] = excess(made, truth, 40 if quick else 300, 700 + seed)
+        found[f"{regime}, {kind} {weight:g}"] = excess_loss(made, truth, 40 if quick else 300, 700 + seed)
         progress((done + 1) / len(todo))
     for regime in REGIMES:
         found[f"{regime}, near 0"] = found[f"{regime}, focus 0"]
@@ -51,7 +51,7 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
 
 
 def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """Distance from the truth by weight."""
+    """Draw the distance from the truth by weight."""
     panels = figure.subplots(1, 2)
     for axes, regime in zip(panels, REGIMES, strict=True):
         lines(axes, runs, "weight", {f"{regime}, {kind}": kind for kind in SHAPINGS})
@@ -61,10 +61,10 @@ def draw(figure: Any, runs: Sequence[Numbers]) -> None:
 
 CLAIM = Claim(
     name="loss_shaping",
-    statement="Loss shaping can only hurt where training finds the population's optimum; where it does not, "
+    statement="Loss shaping can only hurt if training finds the optimum of the population; otherwise "
     "it may help optimisation or generalisation.",
     source=problems("problem 1(d)"),
-    measured="Transformers learn a made-up language with distant agreement beside the focus or the near "
+    measured="Transformers learn an artificial language with distant agreement with the focus or the near "
     "loss at three weights: from 6,000 sentences for 400 updates, and from 60 sentences for 200. "
     "Cross-entropy on new sentences less the truth's.",
     criterion=(
@@ -85,6 +85,5 @@ CLAIM = Claim(
     ),
     measure=measure,
     draw=draw,
-    limits="400 updates come near the optimum and do not reach it: the first part is the nearest that "
-    "training allows.",
+    limits="400 updates do not quite reach the optimum, so the first part is only an approximation.",
 )

@@ -1,4 +1,4 @@
-"""The better the model, the better plain sampling works, and the less there is for truncation to mend.
+"""Claim: the better the model, the better sampling works, and the less truncation helps.
 
     share of sampled sentences with p* > 0, by the width of the model
 
@@ -15,7 +15,7 @@ import unspool as us
 from unspool.data.known_languages import ZipfMarkov
 from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
 from unspool.lab.claims.degeneration import LANGUAGE, sentences
-from unspool.lab.small_models import excess, language, learnt
+from unspool.lab.small_models import excess_loss, language, train_model
 from unspool.plots.seeds import lines
 
 WIDTHS = (4, 8, 16, 32, 64)
@@ -23,14 +23,14 @@ DECODERS = {"sampling": us.Sample(), "top-p 0.9": us.Sample(us.TopP(0.9))}
 
 
 def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
-    """Transformers of five widths, from the same batches."""
+    """Train Transformers of five widths on the same batches."""
     truth, data = ZipfMarkov(**LANGUAGE), language("zipf_markov", seed, 3000, **LANGUAGE)
     curves: dict[str, list[float]] = {"excess": [], **{name: [] for name in DECODERS}}
     widths = WIDTHS[:2] if quick else WIDTHS
     for done, width in enumerate(widths):
         shape = {"kind": "transformer_lm", "width": width, "heads": 2, "layers": 2, "inner_width": 2 * width}
-        model = learnt(data, shape, 20 if quick else 300, seed)
-        curves["excess"].append(excess(model, truth, 100, 500 + seed))
+        model = train_model(data, shape, 20 if quick else 300, seed)
+        curves["excess"].append(excess_loss(model, truth, 100, 500 + seed))
         for name, decoder in DECODERS.items():
             curves[name].append(sentences(model, truth, decoder, 60 if quick else 500, seed).precision)
         progress((done + 1) / len(widths))
@@ -47,7 +47,7 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
 
 
 def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """Possible sentences by width."""
+    """Draw possible sentences by width."""
     axes = figure.subplots()
     lines(axes, runs, "width", {name: name for name in DECODERS})
     axes.set(xscale="log", xlabel="width of the model", ylabel="possible sentences", ylim=(0, 1))
@@ -59,7 +59,7 @@ CLAIM = Claim(
     name="model_size",
     statement="As models get better and larger, sampling-based decoding works better.",
     source=lecture("Decoding in practice"),
-    measured="Transformers of width 4 to 64 learn a made-up language of 60 words for 300 updates. Of 500 "
+    measured="Transformers of width 4 to 64 learn an artificial language of 60 words for 300 updates. Of 500 "
     "sentences sampled from each, with and without truncation, the share that is possible.",
     criterion=(
         Part(

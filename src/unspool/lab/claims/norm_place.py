@@ -1,4 +1,4 @@
-"""Normalised behind the sum (post-LN) a deep Transformer needs a warm-up; before the branch (pre-LN) not.
+"""Claim: a deep Transformer needs a warm-up with post-LN, but not with pre-LN.
 
     post   x ← LN(x + f(x))        pre   x ← x + f(LN(x))
 
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
-from unspool.lab.small_models import TRANSFORMER_LM, language, learnt
+from unspool.lab.small_models import TRANSFORMER_LM, language, train_model
 from unspool.plots.seeds import lines
 from unspool.training import Diverged
 
@@ -26,17 +26,17 @@ RUNS = {
 
 
 def curve(place: str, warmup: int, seed: int, updates: int, layers: int) -> list[float]:
-    """−log p of a token in every update; what diverges keeps its last loss, or 20 where it had none."""
+    """Return the loss of every update; a diverged run repeats its last loss, or 20 without one."""
     told: list[float] = []
     shape = {**TRANSFORMER_LM, "layers": layers, "norm": "layer", "norm_place": place}
     try:
-        learnt(
+        train_model(
             language("zipf_markov", seed, 3000, word_count=100, order=1),
             shape,
             updates,
             seed,
             lr=RATE,
-            told=told,
+            losses=told,
             schedule={"kind": "constant", "warmup": warmup},
             batches={"kind": "bucketed", "tokens": 256},
         )
@@ -46,7 +46,7 @@ def curve(place: str, warmup: int, seed: int, updates: int, layers: int) -> list
 
 
 def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
-    """Four runs from the same weights and batches."""
+    """Train four runs from the same weights and batches."""
     updates, layers = (8, 3) if quick else (96, LAYERS)
     found: dict[str, list[float]] = {}
     for done, (name, (place, warmup)) in enumerate(RUNS.items()):
@@ -61,7 +61,7 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
 
 
 def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """Loss by update."""
+    """Draw the loss by update."""
     axes = figure.subplots()
     lines(axes, runs, "update", {name: name for name in RUNS})
     axes.set(xlabel="update", ylabel="−log p of a token")
@@ -78,7 +78,7 @@ CLAIM = Claim(
     source=lecture(
         "Why do we need layer normalization; pre-layer normalization", "xiong2020layer", "ba2016layer"
     ),
-    measured=f"Transformers of {LAYERS} layers (width 32) learn a made-up language for 96 updates at a "
+    measured=f"Transformers of {LAYERS} layers (width 32) learn an artificial language for 96 updates at a "
     f"rate of {RATE:g}, with LayerNorm before the branches or behind the sums, with a warm-up of 40 updates "
     "or none. The mean loss of the last 12 updates.",
     criterion=(

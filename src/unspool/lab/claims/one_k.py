@@ -1,4 +1,4 @@
-"""No one k fits every context: where few words can come it keeps too many, and where many can, too few.
+"""Claim: one k does not fit all contexts: it keeps too many of few possible words, and too few of many.
 
     top-k keeps k words everywhere;   top-p keeps the fewest words that have mass p
 
@@ -17,7 +17,7 @@ from torch import Tensor
 import unspool as us
 from unspool.data.known_languages import ZipfMarkov
 from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
-from unspool.lab.small_models import Lesson, narrow, some_contexts
+from unspool.lab.small_models import Lesson, sample_contexts, train_narrow
 from unspool.plots.seeds import lines
 
 KS = (1, 2, 4, 8, 16, 32)
@@ -25,7 +25,7 @@ PS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98)
 
 
 def overlap(kept_CV: Tensor, true_CV: Tensor) -> float:
-    """The mean over contexts of F₁ = 2|K ∩ S| / (|K| + |S|): what is kept against what is possible."""
+    """Return the mean F₁ = 2|K ∩ S| / (|K| + |S|) of kept and possible words."""
     possible_CV = true_CV > 0
     both_C = (kept_CV & possible_CV).sum(-1).double()
     return float((2 * both_C / (kept_CV.sum(-1) + possible_CV.sum(-1))).mean())
@@ -33,12 +33,12 @@ def overlap(kept_CV: Tensor, true_CV: Tensor) -> float:
 
 @torch.no_grad()
 def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
-    """A language in which 1 to 32 words can follow; the truth with a thin tail, and a model of it."""
+    """Measure the noisy truth of a language with 1 to 32 successors per context, and a model of it."""
     language = ZipfMarkov(word_count=150, branching=32, decay=0.5, seed=seed)
     with torch.enable_grad():
-        model = narrow(language, 64, Lesson(4000, 60 if quick else 700, 512, seed))
+        model = train_narrow(language, 64, Lesson(4000, 60 if quick else 700, 512, seed))
     progress(0.8)
-    context_C2 = some_contexts(language, 60 if quick else 500, seed)
+    context_C2 = sample_contexts(language, 60 if quick else 500, seed)
     true_CV = torch.from_numpy(language.rows(context_C2.numpy()))
     # Not all words of the tail alike: what is equally probable cannot be cut apart.
     noise_CV = torch.empty_like(true_CV).exponential_(generator=torch.Generator().manual_seed(seed))
@@ -59,7 +59,7 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
 
 
 def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """How well each setting meets what is possible."""
+    """Draw F₁ by setting."""
     panels = figure.subplots(1, 2, sharey=True)
     for axes, name in zip(panels, ("truth with a tail", "trained model"), strict=True):
         lines(axes, runs, "setting", {f"{name}: top-k": "top-k", f"{name}: top-p": "top-p"})
@@ -73,8 +73,8 @@ CLAIM = Claim(
     statement="A single k for different next-word distributions is suboptimal; top-p, whose k is dynamic, "
     "fits them.",
     source=lecture("Truncated sampling: which k to choose?", "holtzman2020curious", "fan2018hierarchical"),
-    measured="A made-up language in which 1 to 32 words can follow a context. Of every context, what top-k "
-    "and top-p keep against what is possible (F₁), for six settings each: on the truth mixed with 5 % of "
+    measured="An artificial language in which 1 to 32 words can follow a context. F₁ of the words that top-k "
+    "and top-p keep and the possible ones, for six settings each: on the truth mixed with 5 % of "
     "noise, and on a trained model.",
     criterion=(
         Part(

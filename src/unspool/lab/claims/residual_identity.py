@@ -1,6 +1,6 @@
-"""Deep networks are bad at learning to do nothing; with residual connections that is where they begin.
+"""Claim: deep networks are bad at learning the identity; with residual connections they start near it.
 
-    h ← f(h)   against   h ← h + f(h):   to be the identity, f must be it, or must be 0
+    h ← f(h)   against   h ← h + f(h):   for the identity, f must be the identity, or 0
 
 He He's lecture, "Residual connection"; He et al. 2015.
 """
@@ -21,7 +21,7 @@ WIDTH = 32
 
 
 class Stack(nn.Module):
-    """Layers of two matrices with a ReLU between, as in a feed-forward block."""
+    """A stack of feed-forward blocks: two matrices with a ReLU in between."""
 
     def __init__(self, depth: int, residual: bool) -> None:
         super().__init__()
@@ -38,27 +38,27 @@ class Stack(nn.Module):
 
 
 def error(depth: int, residual: bool, seed: int, updates: int) -> tuple[float, float]:
-    """How badly the identity is learnt, of a variance of 1; and the first gradient in the lowest layer."""
+    """Return the error relative to a variance of 1, and the first gradient in the lowest layer."""
     torch.manual_seed(seed)
-    dice = torch.Generator().manual_seed(seed)
+    rng = torch.Generator().manual_seed(seed)
     model = Stack(depth, residual)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     first = 0.0
     for update in range(updates):
-        x_ND = torch.randn(64, WIDTH, generator=dice)
+        x_ND = torch.randn(64, WIDTH, generator=rng)
         loss = (model(x_ND) - x_ND).square().mean()
         optimizer.zero_grad()
         loss.backward()
         if update == 0:
             first = float(next(model.parameters()).grad.norm())  # type: ignore[union-attr]
         optimizer.step()
-    x_ND = torch.randn(512, WIDTH, generator=dice)
+    x_ND = torch.randn(512, WIDTH, generator=rng)
     with torch.no_grad():
         return float((model(x_ND) - x_ND).square().mean()), first
 
 
 def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
-    """Both kinds, at every depth."""
+    """Train both kinds at every depth."""
     found: dict[str, list[float]] = {
         name: [] for name in ("plain", "residual", "plain gradient", "residual gradient")
     }
@@ -83,7 +83,7 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
 
 
 def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """Error by depth."""
+    """Draw the error by depth."""
     axes = figure.subplots()
     lines(axes, runs, "depth", {"plain": "h ← f(h)", "residual": "h ← h + f(h)"})
     axes.axhline(1.0, color="#8a8a8a", linestyle=":")
@@ -94,9 +94,9 @@ def draw(figure: Any, runs: Sequence[Numbers]) -> None:
 CLAIM = Claim(
     name="residual_identity",
     statement="Deep networks are hard to optimise and bad at learning the identity; residual connections "
-    "make it easy, so that depth does no harm.",
+    "make it easy, and depth does no harm.",
     source=lecture("Residual connection", "vaswani2017attention"),
-    measured="Stacks of 1 to 32 ReLU layers of width 32 learn for 400 updates (Adam) to give back their "
+    measured="Stacks of 1 to 32 ReLU layers of width 32 learn for 400 updates (Adam) to copy their "
     "input, with and without residual connections: mean squared error on new inputs of variance 1, and the "
     "first gradient in the lowest layer.",
     criterion=(

@@ -1,4 +1,4 @@
-"""Sums are easier to write from right to left: each digit then needs two digits and a carry.
+"""Claim: sums are easier to write from right to left, because each digit needs two digits and a carry.
 
     p(y | x) = Π p(y_i | y_{<i}, x)   in either order: "23+45=68", or 8 before 6
 
@@ -15,7 +15,7 @@ import unspool as us
 from unspool.data.known_languages.made_data import is_for_validation
 from unspool.data.known_languages.tasks import TASKS
 from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
-from unspool.lab.small_models import learnt, task
+from unspool.lab.small_models import task, train_model
 from unspool.plots.seeds import lines
 
 DIGITS = 3
@@ -25,23 +25,23 @@ ORDERS = {"left to right": False, "right to left": True}
 
 
 def held_out(count: int, backwards: bool) -> list[tuple[str, str]]:
-    """Different sums of which none was learnt from."""
-    addition, dice = TASKS["addition"](digits=DIGITS, right_to_left=backwards), Random(3)
+    """Return different held-out sums."""
+    addition, rng = TASKS["addition"](digits=DIGITS, right_to_left=backwards), Random(3)
     found: dict[str, str] = {}
     while len(found) < count:
-        source, target = addition.pair(dice)
+        source, target = addition.pair(rng)
         if is_for_validation(source):
             found[source] = target
     return list(found.items())
 
 
 def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
-    """Both orders, from the same sums, after more and more updates."""
+    """Train both orders on the same sums, with increasing numbers of updates."""
     found: dict[str, list[float]] = {name: [] for name in ORDERS}
     todo = [(name, updates) for name in ORDERS for updates in (UPDATES[:1] if quick else UPDATES)]
     for done, (name, updates) in enumerate(todo):
         data = task("addition", seed, 8000, digits=DIGITS, right_to_left=ORDERS[name])
-        model = learnt(data, MODEL, 20 if quick else updates, seed, lr=1e-2, text={"kind": "characters"})
+        model = train_model(data, MODEL, 20 if quick else updates, seed, lr=1e-2, text={"kind": "characters"})
         pairs = held_out(40 if quick else 300, ORDERS[name])
         outs = us.generate(model, [source for source, _ in pairs], us.Greedy(), max_new_tokens=DIGITS + 2)
         right = [out.text == target for out, (_, target) in zip(outs, pairs, strict=True)]
@@ -56,7 +56,7 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
 
 
 def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """Right sums by updates."""
+    """Draw right sums by updates."""
     axes = figure.subplots()
     lines(axes, runs, "updates", {name: name for name in ORDERS})
     axes.set(xlabel="updates", ylabel="sums that are right", ylim=(-0.03, 1.03))

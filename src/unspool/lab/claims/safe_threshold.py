@@ -1,4 +1,4 @@
-"""A threshold above 1 − e^(−δ) lets through nothing that cannot truly come.
+"""Claim: a threshold above 1 − e^(−δ) keeps only possible tokens.
 
     log p* − log p̂ ≤ δ everywhere  ⇒  p̂ − p* ≤ 1 − e^(−δ) = τ  ⇒  (p̂ᵢ > τ ⇒ p*ᵢ > 0)
 
@@ -15,7 +15,7 @@ import torch
 from unspool.data.known_languages import ZipfMarkov
 from unspool.diagnose.overestimation import failures, underestimation
 from unspool.lab.claim import Claim, Numbers, Part, Progress, degeneration
-from unspool.lab.small_models import Lesson, narrow, some_contexts
+from unspool.lab.small_models import Lesson, sample_contexts, train_narrow
 from unspool.plots.canvas import RED
 from unspool.plots.seeds import lines
 
@@ -24,13 +24,13 @@ TAUS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.6)
 
 @torch.no_grad()
 def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
-    """A model with a softmax of width 8, each context with its own δ."""
+    """Measure a model with a softmax of width 8, with δ of each context."""
     language = ZipfMarkov(word_count=100, branching=12, seed=seed)
     lesson = Lesson(3000, 60 if quick else 600, 512, seed)
     with torch.enable_grad():
-        model = narrow(language, 8, lesson)
+        model = train_narrow(language, 8, lesson)
     progress(0.8)
-    context_C2 = some_contexts(language, 60 if quick else 400, seed)
+    context_C2 = sample_contexts(language, 60 if quick else 400, seed)
     true_CV, logp_CV = torch.from_numpy(language.rows(context_C2.numpy())), model(context_C2)
     kept = impossible = tenth_impossible = 0
     recall = worst = 0.0
@@ -59,7 +59,7 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
 
 
 def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """What a fixed threshold lets through, by threshold; and where the median δ would put it."""
+    """Draw the impossible tokens by threshold, and the threshold of the median δ."""
     axes = figure.subplots()
     lines(axes, runs, "threshold", {"share": "of the tokens kept", "mass": "of the probability kept"})
     for run in runs:
@@ -73,9 +73,9 @@ CLAIM = Claim(
     statement="Truncation at a threshold above 1 − e^(−δ) samples only tokens that are truly possible, "
     "where δ bounds how far log-probabilities are underestimated.",
     source=degeneration("Theorem 1 and Corollary 1"),
-    measured="A trigram model with a softmax of width 8 learns a made-up language of 100 words whose truth "
-    "is known. For each of 400 contexts, its own δ is taken, and what lies above τ = 1 − e^(−δ) is compared "
-    "with what is possible.",
+    measured="A trigram model with a softmax of width 8 learns an artificial language of 100 words whose "
+    "truth is known. For each of 400 contexts, δ is computed, and the tokens above τ = 1 − e^(−δ) are "
+    "compared with the possible ones.",
     criterion=(
         Part(
             "there are tokens above their context's τ, and none of them is impossible",
@@ -92,7 +92,7 @@ CLAIM = Claim(
     ),
     measure=measure,
     draw=draw,
-    limits="The theorem is exact, so that only its premises could fail; how little of the truth such a "
-    "threshold leaves is its price, and is told. δ is known here because the truth is; of a real model it "
-    "is guessed.",
+    limits="The theorem is exact, so only its premises could fail; its price is the share of the truth that "
+    "the threshold discards, which is reported. δ is known here because the truth is; for a real model it "
+    "must be estimated.",
 )

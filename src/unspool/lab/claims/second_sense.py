@@ -1,4 +1,4 @@
-"""Lemma A.1: where a word's contexts fall into two parts, two senses of it take one part each.
+"""Claim (Lemma A.1): if the contexts of a word form two parts, two senses represent one part each.
 
     P(s = ⟨i,1⟩ | y = i) → 1 in part 1   ⇒   ∂L/∂w_i² comes from part 2, and w_i² moves there
 
@@ -23,36 +23,34 @@ WIDTH, EACH, STEPS = 8, 50, 250
 
 
 def descend(head: Kerbs, parameters: Sequence[Any], hidden: Tensor, targets: Tensor, rate: float) -> None:
-    """One step of plain gradient descent on some parameters."""
+    """Take one step of gradient descent."""
     loss, _ = head.loss(hidden, targets, torch.ones(len(targets)))
     grads = torch.autograd.grad(loss / len(targets), list(parameters))
     for parameter, grad in zip(parameters, grads, strict=True):
         parameter.data -= rate * grad
 
 
-def clusters(second: Tensor, dice: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Contexts of word 0 around an axis and around `second`; of words 1 and 2 around ± another axis."""
+def clusters(second: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return contexts of word 0 around an axis and `second`, and of words 1 and 2 around ± another axis."""
     axes = torch.eye(WIDTH)
     centres = torch.stack([axes[0], second, axes[2], -axes[2]]).repeat_interleave(EACH, 0)
-    hidden = 3 * centres + 0.3 * torch.randn(4 * EACH, WIDTH, generator=dice)
+    hidden = 3 * centres + 0.3 * torch.randn(4 * EACH, WIDTH, generator=rng)
     return hidden, torch.tensor([0, 0, 1, 2]).repeat_interleave(EACH)
 
 
 @torch.no_grad()
 def shares(head: Kerbs, hidden: Tensor) -> Tensor:
-    """(2, 2): in each part of word 0's contexts, how much either of its senses is used."""
+    """Return the use of the two senses of word 0 in each part of its contexts: (2, 2)."""
     scores = kernel(hidden[: 2 * EACH], head.senses_SD, head.theta_S)[:, [0, 3]]
     return scores.softmax(-1).reshape(2, EACH, 2).mean(1)
 
 
 def new_sense(seed: int, copied: bool) -> list[Tensor]:
-    """The first sense stands in the first part; the second begins near 0, or as a copy of the first."""
-    dice, axes = torch.Generator().manual_seed(seed), torch.eye(WIDTH)
-    hidden, targets = clusters(
-        math.cos(2 * math.pi / 3) * axes[0] + math.sin(2 * math.pi / 3) * axes[1], dice
-    )
+    """Start the first sense in the first part, and the second near 0 or as a copy of the first."""
+    rng, axes = torch.Generator().manual_seed(seed), torch.eye(WIDTH)
+    hidden, targets = clusters(math.cos(2 * math.pi / 3) * axes[0] + math.sin(2 * math.pi / 3) * axes[1], rng)
     head = Kerbs(WIDTH, torch.tensor([0, 1, 2, 0]), 3)
-    new = 2 * copied * axes[0] + 0.2 * torch.randn(WIDTH, generator=dice) / WIDTH**0.5
+    new = 2 * copied * axes[0] + 0.2 * torch.randn(WIDTH, generator=rng) / WIDTH**0.5
     head.senses_SD.data = torch.stack([2 * axes[0], 2 * axes[2], -2 * axes[2], new])
     seen = [shares(head, hidden)]
     for _ in range(STEPS):
@@ -62,11 +60,11 @@ def new_sense(seed: int, copied: bool) -> list[Tensor]:
 
 
 def from_anywhere(seed: int) -> list[Tensor]:
-    """Both senses begin at random, and every θ is learnt, too."""
-    dice, axes = torch.Generator().manual_seed(seed), torch.eye(WIDTH)
-    hidden, targets = clusters(-axes[0], dice)
+    """Start both senses at random, and learn every θ as well."""
+    rng, axes = torch.Generator().manual_seed(seed), torch.eye(WIDTH)
+    hidden, targets = clusters(-axes[0], rng)
     head = Kerbs(WIDTH, torch.tensor([0, 1, 2, 0]), 3)
-    head.senses_SD.data = torch.randn(4, WIDTH, generator=dice) / WIDTH**0.5
+    head.senses_SD.data = torch.randn(4, WIDTH, generator=rng) / WIDTH**0.5
     seen = [shares(head, hidden)]
     for _ in range(STEPS):
         descend(head, [head.senses_SD, head.theta_S], hidden, targets, 0.3)
@@ -75,12 +73,12 @@ def from_anywhere(seed: int) -> list[Tensor]:
 
 
 def parted(seen: Tensor) -> float:
-    """The lesser of how much each part's own sense is used there, at the better of both assignments."""
+    """Return the smaller use of the assigned sense in its part, for the better assignment."""
     return float(torch.stack([seen.diagonal().min(), seen.flip(1).diagonal().min()]).max())
 
 
 def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
-    """Three ways to begin."""
+    """Measure three initialisations."""
     del quick  # it takes a second
     ways = {
         "begun near 0": new_sense(seed, False),
@@ -97,7 +95,7 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
 
 
 def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """How the senses part."""
+    """Draw the use of the senses."""
     axes = figure.subplots()
     lines(
         axes,
@@ -111,11 +109,11 @@ def draw(figure: Any, runs: Sequence[Numbers]) -> None:
 
 CLAIM = Claim(
     name="second_sense",
-    statement="Lemma A.1: KerBS learns several senses. Where a word's contexts are disconnected parts, its "
-    "senses come to represent one part each.",
+    statement="Lemma A.1: KerBS learns several senses. If the contexts of a word are disconnected parts, its "
+    "senses represent one part each.",
     source=kerbs("Lemma A.1"),
     measured="Fixed context vectors in 8 dimensions: a word with two clusters, 120° apart (180° in the "
-    "third way), and two other words. One sense stands in the first cluster, the second is new; gradient "
+    "third way), and two other words. One sense starts in the first cluster, the second is new; gradient "
     "descent for 250 steps.",
     criterion=tuple(
         Part(

@@ -1,7 +1,7 @@
-"""Large scores drive a softmax's gradients to zero; divided by √I, scores stay as they are in one dimension.
+"""Claim: large scores make the gradient of a softmax vanish; the factor 1/√I keeps their variance at 1.
 
     α = softmax_{t₂}(β q·k),   q, k ∈ ℝ^I with independent components of mean 0 and variance 1
-    Var(q·k) = I,   so that β = 1/√I gives scores of variance 1;   ∂α/∂score = diag(α) − ααᵀ
+    Var(q·k) = I,   so β = 1/√I gives scores of variance 1;   ∂α/∂score = diag(α) − ααᵀ
 
 McAllester's problems, 2 (papers.bib: mcallester2020problems); He He's lecture, "Why do we need layer
 normalization".
@@ -22,23 +22,23 @@ WIDTHS = (1, 4, 16, 64, 256, 1024)
 
 
 def gradient(scores_NT: Tensor) -> float:
-    """The mean Frobenius norm of diag(α) − ααᵀ: ‖·‖² = Σα² − 2Σα³ + (Σα²)²."""
+    """Return the mean Frobenius norm of diag(α) − ααᵀ: ‖·‖² = Σα² − 2Σα³ + (Σα²)²."""
     a = scores_NT.softmax(-1)
     square, cube = a.square().sum(-1), a.pow(3).sum(-1)
     return float((square - 2 * cube + square.square()).clamp(min=0).sqrt().mean())
 
 
 def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
-    """Random queries and keys, as a network begins with."""
+    """Measure random queries and keys, as at the start of training."""
     rows, keys = (200 if quick else 4000), 32
-    dice = torch.Generator().manual_seed(seed)
+    rng = torch.Generator().manual_seed(seed)
     found: dict[str, list[float]] = {"variance": [], "plain": [], "scaled": [], "width": []}
     for done, width in enumerate(WIDTHS):
-        query = torch.randn(rows, 1, width, generator=dice, dtype=torch.float64)
+        query = torch.randn(rows, 1, width, generator=rng, dtype=torch.float64)
         # A part at a time: the keys are what takes memory.
         scores = torch.cat(
             [
-                (part * torch.randn(len(part), keys, width, generator=dice, dtype=torch.float64)).sum(-1)
+                (part * torch.randn(len(part), keys, width, generator=rng, dtype=torch.float64)).sum(-1)
                 for part in torch.split(query, 500)
             ]
         )
@@ -58,7 +58,7 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
 
 
 def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """Gradients by width."""
+    """Draw gradients by width."""
     axes = figure.subplots()
     lines(axes, runs, "width", {"plain": "softmax(q·k)", "scaled": "softmax(q·k / √I)"})
     axes.set(xscale="log", yscale="log", xlabel="I, the width of queries and keys", ylabel="‖∂α / ∂scores‖")
@@ -67,7 +67,7 @@ def draw(figure: Any, runs: Sequence[Numbers]) -> None:
 CLAIM = Claim(
     name="softmax_saturation",
     statement="Inner products of wide vectors saturate the softmax and its gradient vanishes; the factor "
-    "1/√I gives scores of variance 1 and mends it.",
+    "1/√I gives scores of variance 1 and prevents it.",
     source=problems(
         "problem 2; the lecture's slide on softmax saturation says the same", "vaswani2017attention"
     ),

@@ -1,4 +1,4 @@
-"""With right prefixes, one parallel pass gives what reading step by step gives.
+"""Claim: with teacher forcing, one parallel pass gives the probabilities of step-by-step reading.
 
     log p(y | x) = Σ_j log p(y_j | y_{<j}, x)
 
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
-from unspool.lab.small_models import RNN_LM, TRANSFORMER_LM, language, learnt, task
+from unspool.lab.small_models import RNN_LM, TRANSFORMER_LM, language, task, train_model
 from unspool.plots.seeds import bars
 
 SEQ2SEQ = {
@@ -30,11 +30,11 @@ MODELS: dict[str, Any] = {
 
 
 @torch.no_grad()
-def apart(model: Any, dice: Random, length: int) -> tuple[float, float]:
-    """The largest difference, and what a changed future changes in the past."""
+def apart(model: Any, rng: Random, length: int) -> tuple[float, float]:
+    """Return the largest difference, and the effect of a changed last word on earlier positions."""
     words = range(4, model.vocab_size)
-    tokens_T = [dice.choice(words) for _ in range(length)]
-    source = [dice.choice(words) for _ in range(6)]
+    tokens_T = [rng.choice(words) for _ in range(length)]
+    source = [rng.choice(words) for _ in range(6)]
     model.engine = "torch"
     if model.is_encoder_decoder:
         step, state = model.start([source])
@@ -61,7 +61,7 @@ def apart(model: Any, dice: Random, length: int) -> tuple[float, float]:
 
 
 def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
-    """Four kinds of models, each on random words."""
+    """Measure four kinds of models on random words."""
     found: dict[str, Any] = {}
     for done, (name, shape) in enumerate(MODELS.items()):
         data = (
@@ -69,7 +69,7 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
             if "seq2seq" in shape["kind"]
             else language("zipf_markov", seed, word_count=100)
         )
-        model = learnt(data, shape, 20 if quick else 150, seed)
+        model = train_model(data, shape, 20 if quick else 150, seed)
         difference, past = apart(model, Random(seed), 40)
         found[f"{name}: largest difference of log p"] = difference
         found[f"{name}: a changed last word changes earlier log p by"] = past
@@ -78,7 +78,7 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
 
 
 def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """The differences, on a logarithmic scale."""
+    """Draw the differences on a logarithmic scale."""
     axes = figure.subplots()
     bars(axes, runs, {f"{name}: largest difference of log p": name for name in MODELS})
     axes.set(
@@ -89,11 +89,11 @@ def draw(figure: Any, runs: Sequence[Numbers]) -> None:
 
 CLAIM = Claim(
     name="teacher_forcing",
-    statement="Training with right prefixes reads a whole text in one pass: it gives the probabilities that "
-    "reading step by step gives, and the future stays hidden.",
+    statement="Training with right prefixes reads a whole text in one pass: it gives the same probabilities "
+    "as reading step by step, and later words have no effect.",
     source=lecture("Training; decoder attention masking", "vaswani2017attention"),
     measured="Four kinds of models, shortly trained, read 40 random words at once and one by one (both by "
-    "torch). Then the last word is changed, and what was said before it is compared.",
+    "torch). Then the last word is changed, and the probabilities before it are compared.",
     criterion=(
         Part(
             "no log p differs by more than 1e-4, in any model",

@@ -1,6 +1,6 @@
-"""Lemma A.2: the wider a sense's contexts are spread, the larger is the θ that it learns.
+"""Claim (Lemma A.2): the wider the contexts of a sense are spread, the larger is its learnt θ.
 
-    K_θ(h, w) = |h||w| (a exp(−θ cos(h, w)) − a):   a larger θ is flatter where the angle is small
+    K_θ(h, w) = |h||w| (a exp(−θ cos(h, w)) − a):   a larger θ is flatter at small angles
 
 Miao et al. 2019, appendix A, Lemma A.2 (papers.bib: miao2019kernelized).
 """
@@ -22,10 +22,10 @@ SPREADS = tuple(0.3 + 0.2 * k for k in range(8))
 
 
 def learnt_theta(seed: int, spread: float) -> float:
-    """One word in a cluster, twenty others anywhere; only the word's θ is learnt."""
-    dice = torch.Generator().manual_seed(seed)
-    near = torch.eye(WIDTH)[0] + spread * torch.randn(2 * EACH, WIDTH, generator=dice) / WIDTH**0.5
-    contexts = torch.cat([near, torch.randn(2 * EACH, WIDTH, generator=dice)])
+    """Learn only θ of one word in a cluster, among twenty other words."""
+    rng = torch.Generator().manual_seed(seed)
+    near = torch.eye(WIDTH)[0] + spread * torch.randn(2 * EACH, WIDTH, generator=rng) / WIDTH**0.5
+    contexts = torch.cat([near, torch.randn(2 * EACH, WIDTH, generator=rng)])
     hidden = 8**0.5 * torch.nn.functional.normalize(contexts, dim=-1)
     targets = torch.cat([torch.zeros(2 * EACH).long(), 1 + torch.arange(2 * EACH) % 20])
     head = Kerbs(WIDTH, torch.arange(21), 21)
@@ -37,7 +37,7 @@ def learnt_theta(seed: int, spread: float) -> float:
 
 
 def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
-    """Eight spreads."""
+    """Measure eight spreads."""
     del quick  # it takes a second
     thetas = [learnt_theta(seed, spread) for spread in SPREADS]
     progress(1.0)
@@ -52,7 +52,7 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
 
 
 def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """θ by spread."""
+    """Draw θ by spread."""
     axes = figure.subplots()
     lines(axes, runs, "spread", {"θ": "θ of the word"})
     axes.set(xlabel="spread of the word's contexts", ylabel="θ learnt")

@@ -20,7 +20,7 @@ from unspool.decode.run import Run
 from unspool.decode.search import Greedy, Sample
 from unspool.decode.search.beam_state import Node, Status
 from unspool.decode.search.sampling import bind_transforms, reshape
-from unspool.diagnose.text_attention import Kind, Looks, attention_looks
+from unspool.diagnose.text_attention import AttentionLayers, Kind, read_attention
 from unspool.interfaces import BindablePick, Decoder, FinishReason, Step, StepModel, TokenizerLike
 
 TEST_SECONDS = 2.0
@@ -353,7 +353,7 @@ def attention_map(
         ((output,),) = generation.outputs()
         generated = output.tokens
     run = read or (lambda work: work(model))
-    maps: Mapping[Kind, Looks] = run(lambda it: attention_looks(it, ids, generated))
+    maps: Mapping[Kind, AttentionLayers] = run(lambda it: read_attention(it, ids, generated))
     if not maps:
         raise ValueError("this model does not have attention: use a Transformer or an encoder–decoder")
     chosen: Kind = next(iter(maps)) if kind is None else kind
@@ -364,5 +364,5 @@ def attention_map(
         raise ValueError(f"there is no layer {layer}: choose from 0 to {len(looks.layers) - 1}")
     weights = (looks.layers[layer].double() * 1e4).round().div(1e4).tolist()
     return AttentionMap(
-        chosen, tuple(maps), layer, len(looks.layers), len(weights), looks.looking, looks.looked_at, weights
+        chosen, tuple(maps), layer, len(looks.layers), len(weights), looks.queries, looks.keys, weights
     )

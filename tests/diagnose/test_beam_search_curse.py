@@ -3,7 +3,8 @@ from math import log
 import pytest
 
 import unspool as us
-from unspool.diagnose.beam_search_curse import beam_widths, draw_widths
+from unspool.diagnose.beam_search_curse import beam_widths
+from unspool.plots import draw_widths
 from unspool.testing import TableModel
 
 
@@ -20,7 +21,7 @@ class Ends:
     def decode(self, ids):
         return "".join("abc"[it - 1] for it in ids if it)
 
-    def watch(self, stop=(), after=None):
+    def detokenizer(self, stop=(), after=None):
         return None
 
 
@@ -47,7 +48,7 @@ def model(monkeypatch):
 
 
 class Watch:
-    text, finish = "", None
+    text, finish_reason = "", None
 
     def push(self, token):
         return self
@@ -66,19 +67,19 @@ def test_the_curse_by_hand(model):
     assert (wide.length, wide.ratio, wide.quality, wide.empty, wide.ended) == (0, 0, 0, 1, 1)
     assert found.cursed
     assert found.best == narrow
-    assert found.verdict.endswith("best at width 1 (1.000): the beam curse is there")
+    assert found.verdict.endswith("best at width 1 (1.000): beam search curse")
 
 
 def test_a_length_penalty_lifts_it(model):
     beam = us.Beam(1, length_penalty=us.Length(1.0))
     found = beam_widths(model, [([1], [1, 2, 3, 0])], [1, 4], beam=beam)
     assert found.points[-1].quality == 1
-    assert found.verdict.endswith("no beam curse up to this width")
+    assert found.verdict.endswith("no beam search curse up to this width")
 
 
 def test_texts_without_an_end_say_nothing_of_length(tmp_path):
     found = beam_widths(TableModel(lambda row: [0.5, 0.5]), [([0], [1, 1])], [1, 2])
-    assert "their lengths say nothing" in found.verdict
+    assert "the lengths mean nothing" in found.verdict
     draw_widths(found, tmp_path / "p.svg")
     assert (tmp_path / "p.svg").stat().st_size > 1000
 
@@ -88,8 +89,8 @@ def test_texts_without_an_end_say_nothing_of_length(tmp_path):
     [
         ([([1], [1])], [], "widths is empty"),
         ([([1], [1])], [0], "whole number ≥ 1"),
-        ([([1], [1])], [10**6], "up to 4096"),
-        ([([1], [])], [1], "all right texts are empty"),
+        ([([1], [1])], [10**6], "beam width is 4096"),
+        ([([1], [])], [1], "all references are empty"),
     ],
 )
 def test_what_cannot_be_searched_is_refused(texts, widths, said):
