@@ -23,6 +23,7 @@ from unspool.decode.generate import generate
 from unspool.decode.search.masked_decoding import MaskPredict
 from unspool.decode.search.sampling import Greedy
 from unspool.objectives.cross_entropy import CrossEntropy
+from unspool.optional_metrics import sacrebleu_metrics
 from unspool.plugins import import_object, one_line
 from unspool.training.forward_pass import autocast, derive_seed, row_seeds
 from unspool.training.run_state import Run
@@ -157,5 +158,5 @@ def sources_and_references(
 
 
 def _corpus_score(name: str, outputs: Sequence[str], references: Sequence[str]) -> float:
-    metric = getattr(sacrebleusacrebleu_metrics(), name)()
+    metric = getattr(sacrebleu_metrics(), name)()
     return float(metric.corpus_score(list(outputs), [list(references)]).score)
