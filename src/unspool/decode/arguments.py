@@ -1,7 +1,4 @@
-"""What the techniques of decoding ask of their arguments: one wording for every refusal.
-
-Each check names the argument, the value it got, what is allowed and what to do instead.
-"""
+"""Checks of arguments: errors that name the argument, its value, the allowed values and a remedy."""
 
 from __future__ import annotations
 
@@ -17,41 +14,41 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LARGEST_BIAS = 1e9
-LARGEST = 10**12
-"""Nothing here counts further, and what tensors count in goes a million times as far."""
-LONGEST = 80
+MAX_INT = 10**12
+"""Maximum of integer arguments, far below the range of tensors."""
+MAX_SHOWN_CHARACTERS = 80
 """Characters of a value that an error shows."""
 
 
 def shown(value: Any) -> str:
-    """A value as an error shows it: short, whatever it is."""
+    """A short repr of a value for error messages."""
     try:
-        said = repr(value)
-    except Exception:  # a repr may do anything, and a number may be too long to print
-        said = f"a {type(value).__name__}"
-    if "\n" in said:  # a module tells of all its parts
-        said = f"a {type(value).__name__}"
-    return said if len(said) <= LONGEST else f"{said[: LONGEST - 1]}…"
+        text = repr(value)
+    except Exception:  # a repr may fail, and a number may be too long to print
+        text = f"a {type(value).__name__}"
+    if "\n" in text:  # such as the repr of a torch module
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[: MAX_SHOWN_CHARACTERS - 1]}…"
 
 
 def set_fields(it: Any, **values: Any) -> None:
-    """Write checked values into a frozen dataclass that is being made."""
+    """Set fields of a frozen dataclass in its __post_init__."""
     for name, value in values.items():
         object.__setattr__(it, name, value)
 
 
 def check_number(it: Any, field: str, **limits: Any) -> None:
-    """Refuse a field of a technique that is no such number (see `as_number`); keep it as Python's own."""
+    """Check a numeric field of a dataclass (see `as_number`) and convert it to Python's type."""
     set_fields(it, **{field: as_number(f"{type(it).__name__}.{field}", getattr(it, field), **limits)})
 
 
 def check_int(it: Any, field: str, **limits: Any) -> None:
-    """Refuse a field that is no such whole number (see `as_whole`); keep it as Python's own."""
+    """Check an integer field of a dataclass (see `as_whole`) and convert it to int."""
     set_fields(it, **{field: as_whole(f"{type(it).__name__}.{field}", getattr(it, field), **limits)})
 
 
 def check_bool(it: Any, field: str, *, advice: str) -> None:
-    """Refuse a field that is neither True nor False."""
+    """Check a boolean field of a dataclass."""
     value = getattr(it, field)
     if not isinstance(value, bool):
         name = f"{type(it).__name__}.{field}"
@@ -67,13 +64,13 @@ def as_number(
     at_most: float = math.inf,
     advice: str,
 ) -> float:
-    """A finite number with above < value and at_least ≤ value ≤ at_most, as Python's own."""
+    """A finite number with above < value and at_least ≤ value ≤ at_most, as an int or float."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} is {shown(value)}, but must be a number. {advice}")
     try:
         found = int(value) if isinstance(value, Integral) else float(value)
         size = float(found)
-    except OverflowError:  # a whole number beyond all floating point
+    except OverflowError:  # an integer beyond the range of floats
         found = size = math.inf
     if math.isfinite(size) and above < size and at_least <= size <= at_most:
         return found
@@ -84,21 +81,21 @@ def as_number(
 
 
 def as_whole(name: str, value: Any, *, at_least: int, advice: str) -> int:
-    """A whole number ≥ at_least, as Python's own."""
-    wanted = f"{name} is {shown(value)}, but must be a whole number ≥ {at_least}. {advice}"
+    """An integer ≥ at_least, as an int."""
+    message = f"{name} is {shown(value)}, but must be a whole number ≥ {at_least}. {advice}"
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise TypeError(wanted)
+        raise TypeError(message)
     if value < at_least:
-        raise ValueError(wanted)
+        raise ValueError(message)
     found = int(value)
-    if found > LARGEST:
-        raise ValueError(f"{name} is {shown(value)}, which is more than {LARGEST:,}. {advice}")
+    if found > MAX_INT:
+        raise ValueError(f"{name} is {shown(value)}, which is more than {MAX_INT:,}. {advice}")
     return found
 
 
 def as_matrix(name: str, value: Any, shape: str) -> Tensor:
-    """A tensor of real numbers with two dimensions, and one row or more."""
-    from torch import Tensor  # the command line checks numbers before it needs torch
+    """A real matrix with at least one row."""
+    from torch import Tensor  # not needed by the command line
 
     wanted = f"but must be a tensor of shape {shape}, with one row or more."
     if not isinstance(value, Tensor) or value.is_complex():
@@ -109,38 +106,38 @@ def as_matrix(name: str, value: Any, shape: str) -> Tensor:
 
 
 def function_of(value: Any, count: int) -> bool:
-    """Whether a value is there to be called with that many arguments: no class, no model and no search is."""
+    """True for a function of that many arguments; False for classes, models and decoders."""
     if isinstance(value, type) or not callable(value) or hasattr(value, "streams") or is_model(value):
         return False
     try:
-        # A torch module takes anything, and asks `forward`.
+        # A torch module has the signature of its `forward`.
         inspect.signature(getattr(value, "forward", value)).bind(*[None] * count)
     except TypeError:
         return False
-    except ValueError:  # what is built in does not say what it takes
+    except ValueError:  # built-in functions have no signature
         return True
     return True
 
 
 def is_model(value: Any) -> bool:
-    """Whether a value reads texts: it is decoded token by token, or learns."""
+    """True for StepModels and trainable models."""
     return (hasattr(value, "start") and hasattr(value, "step")) or hasattr(value, "hidden_for")
 
 
 def declares_abilities(value: Any) -> bool:
-    """Whether a model says what it can do, as `protocols.Abilities` wants it said (docs/adr/0009)."""
+    """True for a class that inherits from `interfaces.Abilities` (docs/adr/0009)."""
     return Abilities in type(value).__mro__
 
 
 def one_of(name: str, value: Any, choices: Iterable[str]) -> None:
-    """Refuse a word that is not among the choices."""
+    """Refuse a string that is not among the choices."""
     if not isinstance(value, str) or value not in choices:
-        said = ", ".join(repr(choice) for choice in sorted(choices))
-        raise ValueError(f"{name} is {shown(value)}, but must be one of {said}.")
+        listed = ", ".join(repr(choice) for choice in sorted(choices))
+        raise ValueError(f"{name} is {shown(value)}, but must be one of {listed}.")
 
 
 def items(name: str, value: Any, wanted: str) -> tuple[Any, ...]:
-    """What a list or another collection holds; a string, or one that is no collection, is refused."""
+    """The items of a collection; strings and mappings are refused."""
     listed = value.tolist() if hasattr(value, "tolist") else value
     if isinstance(listed, str | bytes | Mapping | type) or not isinstance(listed, Iterable):
         raise TypeError(f"{name} is {shown(value)}, but must be {wanted}.")
@@ -148,7 +145,7 @@ def items(name: str, value: Any, wanted: str) -> tuple[Any, ...]:
 
 
 def ids(name: str, value: int | Iterable[int], *, empty: bool = False) -> tuple[int, ...]:
-    """One token id or several, as a tuple in the order given."""
+    """One token id or several, as a tuple."""
     listed = value.tolist() if hasattr(value, "tolist") else value
     several = isinstance(listed, Iterable) and not isinstance(listed, str | bytes)
     advice = "Give token ids, as the model's tokenizer counts them."
@@ -164,22 +161,24 @@ def ids(name: str, value: int | Iterable[int], *, empty: bool = False) -> tuple[
 
 
 def ends(name: str, value: int | Iterable[int] | None) -> tuple[int, ...]:
-    """End-of-text tokens that must be known by now."""
+    """End-of-text tokens; refused if there are none."""
     found = () if value is None else ids(name, value, empty=True)
     if not found:
-        raise ValueError(f"{name} is not known here: the model names no end-of-text token. Give its id.")
+        raise ValueError(
+            f"{name} is unknown because the model does not name an end-of-text token: give its id"
+        )
     return found
 
 
 def phrases(name: str, value: Any) -> tuple[str | tuple[int, ...], ...]:
-    """Words, each a string or token ids, in the order given."""
+    """Phrases, each a string or token ids."""
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise TypeError(f"{name} is {value!r}. Give a tuple of words, even for one: ({value!r},).")
     return tuple(phrase(name, one) for one in value)
 
 
 def phrase(name: str, value: Any) -> str | tuple[int, ...]:
-    """One word: a string that is not empty, or at least one token id."""
+    """One phrase: a string that is not empty, or at least one token id."""
     if isinstance(value, bytes | Integral) or not isinstance(value, Iterable):
         raise TypeError(
             f"{name} holds {value!r}, but a word is a string or a tuple of token ids. Write a tuple even for "
@@ -193,7 +192,7 @@ def phrase(name: str, value: Any) -> str | tuple[int, ...]:
 
 
 def known_ids(name: str, value: Iterable[Any]) -> list[tuple[int, ...]]:
-    """Sequences of token ids; a string among them has not met its tokenizer yet."""
+    """Sequences of token ids; a string is refused because it is not encoded."""
     words = next((one for one in value if isinstance(one, str)), None)
     if words is not None:
         raise ValueError(f"{name} holds {words!r}, which needs a model's tokenizer. Give token ids here.")
@@ -203,7 +202,7 @@ def known_ids(name: str, value: Iterable[Any]) -> list[tuple[int, ...]]:
 def biases(
     name: str, value: Mapping[Any, float] | Iterable[tuple[Any, float]]
 ) -> tuple[tuple[str | tuple[int, ...], float], ...]:
-    """Words and their biases as a sorted tuple of pairs: hashable, however they were written."""
+    """Phrases and their biases as a sorted tuple of pairs."""
     found: dict[str | tuple[int, ...], float] = {}
     for sequence, bias in pairs(name, value):
         key = phrase(name, sequence)
@@ -218,7 +217,7 @@ def biases(
 
 
 def pairs(name: str, value: Any) -> list[tuple[Any, Any]]:
-    """What a mapping, or something that could be one, holds."""
+    """The pairs of a mapping, or of a list of pairs."""
     try:
         return [(key, bias) for key, bias in (value.items() if isinstance(value, Mapping) else value)]
     except (TypeError, ValueError) as error:
@@ -228,7 +227,7 @@ def pairs(name: str, value: Any) -> list[tuple[Any, Any]]:
 
 
 def within(name: str, tokens: Iterable[int], vocabulary: int) -> None:
-    """Refuse token ids that the scores have no column for."""
+    """Refuse token ids beyond the columns of the scores."""
     outside = sorted({token for token in tokens if token >= vocabulary})
     if outside:
         raise ValueError(

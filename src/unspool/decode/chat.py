@@ -1,10 +1,10 @@
-"""A conversation with a model: what was said so far, the next answer, and the way back.
+"""Chat: a conversation with a model.
 
-    answer_t ~ search( model | template(system, said_1, answer_1, …, said_t) )
+    answer_t ~ decoder( model | template(system, message_1, answer_1, …, message_t) )
 
-Where the whole conversation does not fit into the model's context, the model reads it without its oldest
-turns; `messages` keeps them. An answer is the one that `generate` gives to the same messages with the same
-seed; a turn that was taken back and asked again gets the same answer.
+If the conversation does not fit into the context, the model reads it without its oldest turns; `messages`
+keeps them. An answer equals that of `generate` for the same messages and seed, so that a repeated turn gets
+the same answer. The prefix cache keeps the conversation read so far.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from unspool.decode.spec import as_decoder
 from unspool.interfaces import Decoder, StepModel
 from unspool.io import new_file
 
-KEPT_BYTES = 2**28
-"""Memory for what was read, besides what the turn that runs needs."""
-ROOM = 4
-"""A conversation may fill the context but for a part in so many, which is left for the answer."""
+CACHE_BYTES = 2**28
+"""Size of the prefix cache."""
+ANSWER_SHARE = 4
+"""At least 1/ANSWER_SHARE of the context is left for the answer."""
 
 
 @dataclass
 class Chat:
-    """Chat(model): `ask` it, or `stream` what it answers; `undo` takes the last turn back."""
+    """Chat(model): `ask` or `stream` an answer, `undo` the last turn, `save` the conversation."""
 
     model: StepModel
-    decoder: Decoder | None = None
-    """How answers are decoded, as `generate` does where none is given. It may be changed at any time."""
+    decoder: Decoder | str | None = None
+    """A decoder or its string; None: the default of `generate`. It may change at any time."""
     system: str | None = None
-    """What the model is told before the first turn."""
+    """The system prompt."""
     seed: int | None = None
-    """Of the whole conversation; a new one where none is given. It may be changed at any time."""
+    """Seed of all turns; None draws one. It may change at any time."""
     max_new_tokens: int = config.MAX_CHAT_TOKENS
-    """Of each answer."""
+    """Maximum of new tokens per answer."""
     on_loop: OnLoop = "stop"
-    """What happens to an answer that goes round in circles."""
+    """As in `generate`."""
     messages: list[dict[str, str]] = field(default_factory=list)
-    """What was said, as {"role": "user" or "assistant", "content": …}; one may be given to go on with."""
+    """The conversation so far, as {"role": "user" or "assistant", "content": …}."""
 
     def __post_init__(self) -> None:
         check_model(self.model)
@@ -58,75 +58,81 @@ class Chat:
         if self.seed is None:
             self.seed = fresh_seed()
         self.messages = [*items("Chat.messages", self.messages, "a list of messages")]
-        self._reader: CachedPrefixModel | None = None
+        self._cached: CachedPrefixModel | None = None
 
-    def ask(self, said: str) -> Output:
-        """The answer to what is said, which is then a part of the conversation."""
-        output: Output = generate(self._model(), self._read(said), self.decoder, **self._options())
-        self._keep(said, output.text)
+    def ask(self, message: str) -> Output:
+        """Answer a message, and append both to the conversation."""
+        output: Output = generate(self._model(), self._prompt(message), self.decoder, **self._options())
+        self._append(message, output.text)
         return output
 
-    def stream(self, said: str) -> Iterator[Piece]:
-        """The same in pieces, as they come. Who stops listening has heard a shorter answer."""
-        return self._heard(said, stream(self._model(), self._read(said), self.decoder, **self._options()))
+    def stream(self, message: str) -> Iterator[Piece]:
+        """Stream the answer; if the iteration stops early, the conversation has the shorter answer."""
+        return self._record(
+            message, stream(self._model(), self._prompt(message), self.decoder, **self._options())
+        )
 
     def undo(self) -> str:
-        """Take the last turn back; what was said in it."""
+        """Remove the last turn and return its message."""
         while self.messages:
-            message = self.messages.pop()
-            if message["role"] == "user":
-                return message["content"]
-        raise ValueError("there is nothing to take back: nothing has been said yet")
+            last = self.messages.pop()
+            if last["role"] == "user":
+                return last["content"]
+        raise ValueError("the conversation is empty: there is no turn to undo")
 
     def save(self, path: str | Path) -> None:
-        """Write the conversation as JSON, with the decoder and the seed."""
-        facts = {"decoder": repr(self.decoder), "seed": self.seed, "messages": self._told(self.messages)}
+        """Save the conversation as JSON, with the decoder and the seed."""
+        facts = {
+            "decoder": repr(self.decoder),
+            "seed": self.seed,
+            "messages": self._with_system(self.messages),
+        }
         with new_file(Path(path)) as fresh:
             fresh.write_text(json.dumps(facts, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
 
-    def _read(self, said: str) -> tuple[int, ...]:
-        """The conversation in tokens, without its oldest turns where it is too long."""
-        if not isinstance(said, str) or not said.strip():
-            raise ValueError(f"{shown(said)} was said: say something, as a string")
-        messages = [*self.messages, {"role": "user", "content": said}]
+    def _prompt(self, message: str) -> tuple[int, ...]:
+        """The tokens of the conversation, without its oldest turns if it is too long."""
+        if not isinstance(message, str) or not message.strip():
+            raise ValueError(f"the message is {shown(message)}, but must be a string that is not empty")
+        messages = [*self.messages, {"role": "user", "content": message}]
         while True:
-            ids = ids_of(self.model, self._told(messages), 0)
-            free = tokens_left(self.model, ids)
-            turns = [place for place, message in enumerate(messages) if message["role"] == "user"]
-            if free is None or free >= self._wanted() or len(turns) < 2:
+            ids = ids_of(self.model, self._with_system(messages), 0)
+            left = tokens_left(self.model, ids)
+            turns = [index for index, each in enumerate(messages) if each["role"] == "user"]
+            if left is None or left >= self._min_answer() or len(turns) < 2:
                 return ids
             messages = messages[turns[1] :]
 
     def _model(self) -> StepModel:
-        """The model, or one that remembers for it what of the conversation it has read."""
+        """The model, with a prefix cache if it can have one."""
         if self.model.forking is None:
             return self.model
-        if self._reader is None or self._reader.model is not self.model:
-            self._reader = CachedPrefixModel(self.model, KEPT_BYTES)
-        return self._reader
+        if self._cached is None or self._cached.model is not self.model:
+            self._cached = CachedPrefixModel(self.model, CACHE_BYTES)
+        return self._cached
 
-    def _wanted(self) -> int:
-        """How many tokens must be left for an answer."""
-        return min(self.max_new_tokens, (self.model.context or 0) // ROOM)
+    def _min_answer(self) -> int:
+        """Minimum number of tokens that must be left for an answer."""
+        return min(self.max_new_tokens, (self.model.context or 0) // ANSWER_SHARE)
 
-    def _told(self, messages: Sequence[dict[str, str]]) -> list[dict[str, str]]:
-        told = [] if self.system is None else [{"role": "system", "content": self.system}]
-        return [*told, *messages]
+    def _with_system(self, messages: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+        system = [] if self.system is None else [{"role": "system", "content": self.system}]
+        return [*system, *messages]
 
     def _options(self) -> dict[str, Any]:
         seed = as_whole("Chat.seed", self.seed, at_least=0, advice="Any number will do.")
         return {"max_new_tokens": self.max_new_tokens, "seed": seed, "on_loop": self.on_loop}
 
-    def _heard(self, said: str, pieces: Iterator[Piece]) -> Iterator[Piece]:
-        heard = ""
+    def _record(self, message: str, pieces: Iterator[Piece]) -> Iterator[Piece]:
+        answer = ""
         try:
             for piece in pieces:
-                heard += piece.text
+                answer += piece.text
                 yield piece
         except (KeyboardInterrupt, GeneratorExit):
-            self._keep(said, heard)
+            self._append(message, answer)
             raise
-        self._keep(said, heard)
+        self._append(message, answer)
 
-    def _keep(self, said: str, answer: str) -> None:
-        self.messages += [{"role": "user", "content": said}, {"role": "assistant", "content": answer}]
+    def _append(self, message: str, answer: str) -> None:
+        self.messages += [{"role": "user", "content": message}, {"role": "assistant", "content": answer}]

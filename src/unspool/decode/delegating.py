@@ -1,4 +1,4 @@
-"""A model in another's place: what it says of itself is what the other would."""
+"""Models that delegate to another model, and keep its tokens."""
 
 from __future__ import annotations
 
@@ -10,64 +10,64 @@ from unspool.interfaces import Abilities, StepModel, TokenizerLike
 
 
 class SameTokens(Abilities):
-    """Reads and says the tokens of `model`. What it says of them is a subclass's: `start` and `step`."""
+    """A model with the tokens and context of `model`; a subclass defines `start` and `step`."""
 
     model: StepModel
 
     @property
     def vocab_size(self) -> int:
-        """The model's."""
+        """Delegated."""
         return self.model.vocab_size
 
     @property
     def context(self) -> int | None:
-        """The model's."""
+        """Delegated."""
         return self.model.context
 
     def prompts_read(self, prompt: Sequence[int]) -> Sequence[tuple[StepModel, Sequence[int]]]:
-        """The model, its prompt."""
+        """The model reads the prompt."""
         return [(self.model, prompt)]
 
     @property
     def tokenizer(self) -> TokenizerLike | None:
-        """The model's."""
+        """Delegated."""
         return self.model.tokenizer
 
     @property
     def eos_ids(self) -> frozenset[int]:
-        """The model's."""
+        """Delegated."""
         return self.model.eos_ids
 
     @property
     def is_encoder_decoder(self) -> bool:
-        """The model's."""
+        """Delegated."""
         return self.model.is_encoder_decoder
 
     @property
     def source_vocab_size(self) -> int | None:
-        """The model's."""
+        """Delegated."""
         return self.model.source_vocab_size
 
     @property
     def source_tokenizer(self) -> TokenizerLike | None:
-        """The model's."""
+        """Delegated."""
         return self.model.source_tokenizer
 
 
 class DelegatingModel(SameTokens):
-    """Says of them what the model says, too."""
+    """A model with the predictions of another one."""
 
     def __init__(self, model: StepModel) -> None:
         self.model = model
 
     @property
     def output_matrix(self) -> Tensor | None:
-        """The model's."""
+        """Delegated."""
         return self.model.output_matrix
 
 
 def original(model: StepModel) -> StepModel:
-    """The model that this one stands in for, or itself: by whom to remember what was made of its weights."""
+    """The innermost model, which identifies the weights, for caches."""
     while isinstance(model, DelegatingModel):
         model = model.model
     return model

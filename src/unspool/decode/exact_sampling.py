@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unspool.decode.transforms.nucleus import TopP, Typical
-from unspool.decode.transforms.temperature import COLDEST, HOTTEST, Temperature
+from unspool.decode.transforms.temperature import MAX_TEMPERATURE, MIN_TEMPERATURE, Temperature
 from unspool.decode.transforms.thresholds import Epsilon, Eta, MinP, TopA, TopK, TopNSigma
 from unspool.interfaces import Transform
 
@@ -90,7 +90,7 @@ def temperature(rule: Temperature, row: ExactRow) -> ExactRow:
     """(s − max s) / t, in float32 as the transform divides."""
     if rule.t == 1:
         return row
-    divisor = np.float32(min(max(rule.t, COLDEST), HOTTEST))
+    divisor = np.float32(min(max(rule.t, MIN_TEMPERATURE), MAX_TEMPERATURE))
     with np.errstate(over="ignore"):
         return ExactRow.of((row.score - np.float32(row.peak)) / divisor, row.token)
 

@@ -22,7 +22,7 @@ from unspool import engine
 from unspool.decode.exact_sampling import draw_exactly
 from unspool.decode.transforms.nucleus import TopP, Typical
 from unspool.decode.transforms.scores import peaks
-from unspool.decode.transforms.temperature import COLDEST, HOTTEST, Temperature
+from unspool.decode.transforms.temperature import MAX_TEMPERATURE, MIN_TEMPERATURE, Temperature
 from unspool.decode.transforms.thresholds import Epsilon, Eta, MinP, TopA, TopK, TopNSigma
 from unspool.interfaces import Transform
 
@@ -34,7 +34,7 @@ MAX_BEST_TOKENS = 128
 """To find more best tokens of a row than this, sorting the row is faster."""
 
 KERNELS: dict[type, Callable[[Any], tuple[int, float]]] = {
-    Temperature: lambda rule: (engine.TEMPERATURE, min(max(rule.t, COLDEST), HOTTEST)),
+    Temperature: lambda rule: (engine.TEMPERATURE, min(max(rule.t, MIN_TEMPERATURE), MAX_TEMPERATURE)),
     TopK: lambda rule: (engine.TOP_K, rule.k),
     MinP: lambda rule: (engine.MIN_P, rule.m),
     TopNSigma: lambda rule: (engine.TOP_N_SIGMA, rule.n),

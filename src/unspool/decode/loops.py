@@ -1,23 +1,21 @@
-"""Find the loop that a text has run into, exact or approximate, as it grows.
+"""Find exact and approximate loops at the end of a text, and stop on them.
 
     x ends in a loop of period p  ⇔  x_t = x_{t−p} for the last max(r·p, s) tokens,   smallest such p
 
-A model that sees a bounded past and takes its most probable token must repeat itself: there are only so many
-pasts (Holtzman et al. 2020, §4, fig. 9; papers.bib: holtzman2020curious). r = `repeats`, s = `span`.
+A greedy model with a bounded context must loop in the end, because the number of contexts is finite (Holtzman
+et al. 2020, §4, fig. 9; papers.bib: holtzman2020curious). r = `repeats`, s = `span`. Only periods p with
+x_{T−p} = x_T are checked.
 
-Only a period p with x_{T−p} = x_T can be one, so that a step costs no more than looking at the places where
-the last token stood before.
-
-An approximate loop never repeats exactly: numbered lists, other case, other numbers, three quarters of the
-words the same. It is found by how much of the last W words repeats:
+An approximate loop does not repeat exactly: numbered lists, other case, other numbers, a few other words. It
+is found by how much of the last W words repeats:
 
     coverage = share of the last W words in pairs (w_i, w_{i+g}), g ≤ G, that occur at least k times there
     approximate loop  ⇔  coverage ≥ θ
 
 A pair is a 2-, 3- or 4-gram whose inner words may differ: it still repeats if one word of a phrase is
-replaced. Words are case-folded, digits masked, and signs left out. θ is about the 99.9 % quantile of human
-text; docs/diagnose.md has the rates. `RepeatCoverage` is incremental: a word costs a few dictionary
-updates, whatever the length of the text. Symbols: W `WINDOW`, G `REACH`, k `PAIR_REPEATS`, θ `THRESHOLD`.
+replaced. Words are case-folded, digits masked, and punctuation is ignored. θ is about the 99.9 % quantile of
+human text; docs/diagnose.md has the rates. `RepeatCoverage` is incremental: a word costs a few dictionary
+updates. Symbols: W `WINDOW`, G `REACH`, k `PAIR_REPEATS`, θ `THRESHOLD`.
 """
 
 from __future__ import annotations
@@ -32,16 +30,16 @@ from unspool.decode.arguments import as_number, as_whole, function_of, shown
 from unspool.decode.hypothesis import Hypothesis
 from unspool.interfaces import StopCondition
 
-WINDOW, LEAST_WORDS, REACH, PAIR_REPEATS, THRESHOLD = 96, 40, 3, 3, 0.62
-"""Of a text of fewer words than the window all are looked at, if they are at least LEAST_WORDS."""
+WINDOW, MIN_WORDS, REACH, PAIR_REPEATS, THRESHOLD = 96, 40, 3, 3, 0.62
+"""A text shorter than the window is checked if it has at least MIN_WORDS words."""
 WORDS = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\d_]+|\d+")
 """A word, a number, or one character of Chinese or Japanese."""
-LONGEST_WORD = 32
-"""Characters of a word and its space at most, on average: more of a text is not read for its last words."""
+MAX_WORD_CHARACTERS = 32
+"""Upper bound of the mean characters per word, which limits the text that is read."""
 STRIDE = 16
-"""While a text grows, approximate loops are looked for after so many tokens."""
+"""Tokens between two checks for approximate loops."""
 STOP_SPAN = 16
-"""A loop must be this long before a text is stopped for it: a row of dots is no loop yet."""
+"""Minimum length of a loop that stops a text; a few dots are not a loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +47,24 @@ class Loop:
     """x_t = x_{t − period} for every t from start + period to the end."""
 
     start: int
-    """The first token of the part that is periodic."""
+    """Index of the first token of the periodic part."""
     period: int
     repeats: float
-    """How often the period fits into that part."""
+    """Length of that part divided by the period."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApproximateLoop:
-    """Most of the last words were said several times in nearly the same way."""
+    """Most of the last words repeat approximately."""
 
     coverage: float
-    """The share of the words that are in repeated pairs."""
+    """Share of the words that are in repeated pairs."""
     window: int
-    """The words that were looked at."""
+    """Number of words that were checked."""
 
 
 class RepeatCoverage:
-    """The share of the last `window` words in pairs, at most `reach` apart, that occur `repeats` times."""
+    """Share of the last `window` words in pairs, at most `reach` apart, that occur `repeats` times."""
 
     def __init__(
         self,
@@ -74,11 +72,11 @@ class RepeatCoverage:
         reach: int = REACH,
         repeats: int = PAIR_REPEATS,
         *,
-        least: int = LEAST_WORDS,
+        least: int = MIN_WORDS,
     ) -> None:
         self.window = as_whole("window", window, at_least=2, advice="96 words is the default.")
         self.reach = as_whole("reach", reach, at_least=1, advice="It is the largest distance in a pair.")
-        self.repeats = as_whole("repeats", repeats, at_least=2, advice="What comes once is no loop.")
+        self.repeats = as_whole("repeats", repeats, at_least=2, advice="A loop repeats at least twice.")
         self.least = min(self.window, as_whole("least", least, at_least=1, advice="40 words is the default."))
         self._words: deque[Hashable] = deque()
         self._first = 0  # number of the first word in the window
@@ -87,7 +85,7 @@ class RepeatCoverage:
         self._covered = 0
 
     def push(self, word: Hashable) -> float:
-        """Take one more word; return the coverage, 0 for fewer than `least` words."""
+        """Add a word; return the coverage, 0 for fewer than `least` words."""
         if len(self._words) == self.window:
             self._drop()
         self._words.append(word)
@@ -105,7 +103,7 @@ class RepeatCoverage:
         return self._covered / len(self._words) if len(self._words) >= self.least else 0.0
 
     def _drop(self) -> None:
-        """Remove the first word of the window, and the pairs that begin with it."""
+        """Remove the first word of the window and its pairs."""
         for gap in range(1, min(self.reach, len(self._words) - 1) + 1):
             pair = (self._words[0], gap, self._words[gap])
             places = self._places[pair]
@@ -129,9 +127,9 @@ class RepeatCoverage:
 
 
 def loop_words(text: str | Sequence[Hashable]) -> list[Hashable]:
-    """What approximate loops compare: the words of a text, case-folded, numbers as one "0", without signs.
+    """The words of a text for approximate loops: case-folded, numbers as "0", without punctuation.
 
-    A list of strings is a text in pieces; a list of anything else (token ids) is taken as it is.
+    A list of strings is joined; a list of anything else (token ids) is returned as it is.
     """
     if not isinstance(text, str):
         if not all(isinstance(word, str) for word in text):
@@ -153,12 +151,11 @@ def find_approximate_loop(
     window: int = WINDOW,
     reach: int = REACH,
     repeats: int = PAIR_REPEATS,
-    least: int = LEAST_WORDS,
+    least: int = MIN_WORDS,
 ) -> ApproximateLoop | None:
     """The approximate loop that a text (or a list of words or token ids) ends in; None if there is none.
 
-    A text of fewer than `least` words has none. Give the text if there is one: token ids are compared as they
-    are, so that "The" and "the" differ.
+    A text of fewer than `least` words has none. Prefer the text: for token ids, "The" and "the" differ.
     """
     threshold = as_number("threshold", threshold, above=0, at_most=1, advice="It is a share of the window.")
     text = text.tolist() if hasattr(text, "tolist") else text
@@ -166,7 +163,7 @@ def find_approximate_loop(
     if not is_list or not all(isinstance(word, Hashable) for word in text):
         raise TypeError(f"text is {shown(text)}, but must be a string, or a list of words or token ids.")
     counter, coverage = RepeatCoverage(window, reach, repeats, least=least), 0.0
-    words = loop_words(text[-LONGEST_WORD * counter.window :])[-counter.window :]
+    words = loop_words(text[-MAX_WORD_CHARACTERS * counter.window :])[-counter.window :]
     for word in words:
         coverage = counter.push(word)
     return ApproximateLoop(coverage, len(words)) if coverage >= threshold else None
@@ -176,13 +173,13 @@ OnLoop = Literal["ignore", "stop", "stop_approximate"] | Callable[[Hypothesis, L
 
 
 def find_loop(tokens: Sequence[Hashable], repeats: int = 3, span: int = 6) -> Loop | None:
-    """The loop of smallest period that the tokens end in, from its earliest start; None where there is none.
+    """The loop of smallest period at the end of the tokens, from its earliest start; None if there is none.
 
-    `repeats` times the period and `span` tokens must be periodic. The defaults are Holtzman et al.'s: a
-    phrase of two tokens or more, three times (one token must come as often as such a phrase would).
+    At least `repeats` periods and `span` tokens must be periodic. The defaults are those of Holtzman et al.:
+    a phrase of at least two tokens, three times (a single token six times).
     """
-    repeats = as_whole("repeats", repeats, at_least=2, advice="What comes once is no loop.")
-    span = as_whole("span", span, at_least=0, advice="0 asks for nothing but the repeats.")
+    repeats = as_whole("repeats", repeats, at_least=2, advice="A loop repeats at least twice.")
+    span = as_whole("span", span, at_least=0, advice="0 requires only the repeats.")
     tokens = tokens.tolist() if hasattr(tokens, "tolist") else tokens
     if not isinstance(tokens, Sequence):
         raise TypeError(
@@ -205,14 +202,14 @@ def find_loop(tokens: Sequence[Hashable], repeats: int = 3, span: int = 6) -> Lo
 
 @dataclass(frozen=True)
 class StopOnLoop:
-    """Ends a hypothesis that loops, if `agrees` says so, and notes the loop."""
+    """A stop condition: end a hypothesis in an exact loop if `agrees` returns True, and note the loop."""
 
     agrees: Callable[[Hypothesis, Loop], bool]
     repeats: int = 3
     span: int = STOP_SPAN
 
     def __call__(self, hypothesis: Hypothesis) -> Hypothesis:
-        """The hypothesis as it is, or ended."""
+        """Return the hypothesis as it is, or ended."""
         loop = find_loop(hypothesis.tokens, self.repeats, self.span)
         if loop is None or not self.agrees(hypothesis, loop):
             return hypothesis
@@ -221,16 +218,16 @@ class StopOnLoop:
 
 @dataclass(frozen=True)
 class StopOnApproximateLoop:
-    """Ends a hypothesis that loops, exactly or approximately, and notes which."""
+    """A stop condition: end a hypothesis in an exact or approximate loop, and note it."""
 
     exact: StopOnLoop
     stride: int = STRIDE
 
     def __call__(self, hypothesis: Hypothesis) -> Hypothesis:
-        """The hypothesis as it is, or ended."""
-        judged = self.exact(hypothesis)
-        if judged.finish_reason is not None or len(hypothesis.tokens) % self.stride:
-            return judged
+        """Return the hypothesis as it is, or ended."""
+        checked = self.exact(hypothesis)
+        if checked.finish_reason is not None or len(hypothesis.tokens) % self.stride:
+            return checked
         loop = find_approximate_loop(
             hypothesis.tokens if hypothesis.detokenizer is None else hypothesis.detokenizer.text
         )
@@ -240,7 +237,7 @@ class StopOnApproximateLoop:
 
 
 def stop_on_loops(on_loop: OnLoop) -> StopCondition | None:
-    """What `generate(on_loop=…)` asks for."""
+    """The stop condition of `generate(on_loop=…)`."""
     if function_of(on_loop, 2):
         return StopOnLoop(on_loop)  # type: ignore[arg-type]
     exact = StopOnLoop(lambda hypothesis, loop: True)  # noqa: ARG005

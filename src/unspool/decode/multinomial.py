@@ -1,10 +1,10 @@
-"""Draw a token from the distribution, by inverting its cumulative sum in two levels.
+"""Multinomial sampling: draw a token by inverting the cumulative sum in two levels.
 
     y = min { i : Σ_{j≤i} p_j > u },   u uniform on [0, 1)
 
-The mass of each block of 256 tokens is summed first, then only the block that u falls into is walked:
-one pass over the vocabulary and no cumulative sum as long as it. A row uses one number of its own random
-stream, so that the rest of the batch does not change what it draws.
+The mass of each block of 256 tokens is summed first, then only the block that contains u is searched: one
+pass over the vocabulary without a cumulative sum over all of it. A row uses one number of its random stream,
+so that the rest of the batch does not matter.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from unspool.decode.transforms.scores import peaks
 from unspool.interfaces import Step
 
 BLOCK = 256
-TOGETHER = 1 << 20
-"""Scores worked on at a time: rows are independent, and what was just written is still in the cache."""
+CHUNK_SCORES = 1 << 20
+"""Scores processed at a time, so that they stay in the processor's cache."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Multinomial:
         """(N, V) → (N)."""
         peaks(scores_NV)
         N, V = scores_NV.shape
-        # Not exp: on a CPU it is several times slower where tokens were cut, for −∞ leaves its fast path.
+        # softmax, not exp: exp of −∞ is several times slower on a CPU.
         mass_NB = torch.cat([masses(scores_NV[part].softmax(dim=-1)) for part in parts(N, V)])
         return seek(
             mass_NB,
@@ -48,18 +48,18 @@ def draw_uniform(rngs: Sequence[Random], scores_NV: Tensor) -> Tensor:
 
 
 def parts(N: int, V: int) -> list[slice]:
-    """The rows in portions of `TOGETHER` scores."""
-    rows = max(1, TOGETHER // V)
+    """The rows in chunks of `CHUNK_SCORES` scores."""
+    rows = max(1, CHUNK_SCORES // V)
     return [slice(first, first + rows) for first in range(0, N, rows)]
 
 
 def masses(weight_NV: Tensor) -> Tensor:
     """(N, V) → (N, B): the mass of every block of tokens, as doubles."""
     N, V = weight_NV.shape
-    whole = V - V % BLOCK
-    mass_NB = weight_NV[:, :whole].reshape(N, V // BLOCK, BLOCK).sum(dim=-1)
-    if whole < V:
-        mass_NB = torch.cat([mass_NB, weight_NV[:, whole:].sum(dim=-1, keepdim=True)], dim=-1)
+    in_blocks = V - V % BLOCK
+    mass_NB = weight_NV[:, :in_blocks].reshape(N, V // BLOCK, BLOCK).sum(dim=-1)
+    if in_blocks < V:
+        mass_NB = torch.cat([mass_NB, weight_NV[:, in_blocks:].sum(dim=-1, keepdim=True)], dim=-1)
     return mass_NB.double()
 
 
@@ -90,5 +90,5 @@ def _descend(mass_NB: Tensor, u_N: Tensor) -> tuple[Tensor, Tensor]:
     entry_N1 = torch.searchsorted(upto_NB, target_N[:, None], right=True)
     mass_N = mass_NB.gather(1, entry_N1)[:, 0]
     before_N = upto_NB.gather(1, entry_N1)[:, 0] - mass_N
-    # A share, not a mass: the block's sum was rounded, and its last token must not pay for that.
+    # A share, not a mass, because the sum of the block is rounded.
     return entry_N1[:, 0], ((target_N - before_N) / mass_N).clamp(min=0)

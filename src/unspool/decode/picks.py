@@ -1,4 +1,4 @@
-"""Picks: how one token is drawn from a row of scores."""
+"""Picks: draw one token from a row of scores (argmax, multinomial, basis-aware sampling)."""
 
 from __future__ import annotations
 
@@ -31,15 +31,13 @@ from unspool.interfaces import Step, StepModel, Transform
 if TYPE_CHECKING:
     from unspool.basis import BasisStep, BasisTest
 
-FEW = 8192
-"""Scores up to which torch takes less time than to call anything else."""
+TORCH_ARGMAX_SCORES = 8192
+"""Up to this many scores, torch's argmax is faster than a compiled kernel."""
 
 
 @dataclass(frozen=True)
 class ArgMax:
-    """The mode of the distribution; draws nothing.
-
-    Take the most probable token.
+    """Take the most probable token.
 
         y = argmax_i s_i
 
@@ -48,21 +46,19 @@ class ArgMax:
 
     def draw(self, scores_NV: Tensor, step: Step, rngs: Sequence[Random]) -> Tensor:  # noqa: ARG002
         """(N, V) → (N)."""
-        best = best_tokens(scores_NV, 1) if scores_NV.numel() > FEW else None
+        best = best_tokens(scores_NV, 1) if scores_NV.numel() > TORCH_ARGMAX_SCORES else None
         return scores_NV.argmax(dim=-1) if best is None else best[1][:, 0]
 
 
-# The threshold τ of a basis-aware draw, for each row.
-#
-#     constant   τ                              BA-ε
-#     eta        min(η, √η · e^(−H))            BA-η: it falls where the model is unsure
-#     nucleus    p(the last token of top-p)     BA-nucleus: what top-p would have kept needs no test
-#
-# Finlayson et al. 2024, §5 (papers.bib: finlayson2024closing).
-
-
 class TauRule(Protocol):
-    """(N, V) log-probabilities → τ of every row."""
+    """The threshold τ of basis-aware sampling for each row, from (N, V) log-probabilities.
+
+        constant   τ                              BA-ε
+        eta        min(η, √η · e^(−H))            BA-η: falls with the entropy
+        nucleus    p(the last token of top-p)     BA-nucleus: tokens in the nucleus are not tested
+
+    Finlayson et al. 2024, §5 (papers.bib: finlayson2024closing).
+    """
 
     def __call__(self, logp_NV: Tensor) -> list[float]:
         """τ of every row."""
@@ -71,7 +67,7 @@ class TauRule(Protocol):
 
 @dataclass(frozen=True)
 class ConstantTau:
-    """The same τ everywhere."""
+    """BA-ε: the same τ for all rows."""
 
     tau: float
 
@@ -79,13 +75,13 @@ class ConstantTau:
         check_tau(self, "tau")
 
     def __call__(self, logp_NV: Tensor) -> list[float]:
-        """τ, N times."""
+        """τ for every row."""
         return [self.tau] * len(logp_NV)
 
 
 @dataclass(frozen=True)
 class EtaTau:
-    """min(η, √η · e^(−H))."""
+    """BA-η: min(η, √η · e^(−H))."""
 
     eta: float
 
@@ -93,7 +89,7 @@ class EtaTau:
         check_tau(self, "eta")
 
     def __call__(self, logp_NV: Tensor) -> list[float]:
-        """A τ that falls with the entropy of the row."""
+        """τ for every row, lower for a higher entropy."""
         p_NV = logp_NV.exp()
         entropy_N = -(p_NV * logp_NV.masked_fill(p_NV == 0, 0.0)).sum(dim=-1)
         return [min(self.eta, math.sqrt(self.eta) * math.exp(-h)) for h in entropy_N.tolist()]
@@ -101,7 +97,7 @@ class EtaTau:
 
 @dataclass(frozen=True)
 class NucleusTau:
-    """The probability of the least probable token that top-p keeps."""
+    """BA-nucleus: the probability of the least probable token that top-p keeps."""
 
     p: float
 
@@ -109,72 +105,47 @@ class NucleusTau:
         check_tau(self, "p")
 
     def __call__(self, logp_NV: Tensor) -> list[float]:
-        """The boundary of each row's nucleus."""
+        """The boundary of the nucleus of each row."""
         kept_NV = TopP(self.p).keeps(logp_NV)
         boundary: list[float] = logp_NV.masked_fill(~kept_NV, 0.0).amin(dim=-1).exp().tolist()
-        # One token may hold nearly everything: τ must stay below 1.
+        # τ must be below 1, even if one token has nearly all the mass.
         return [min(tau, 1 - 1e-9) for tau in boundary]
 
 
 def check_tau(rule: TauRule, field: str) -> None:
-    """Refuse what is not strictly between 0 and 1."""
+    """Refuse a threshold outside 0 < τ < 1."""
     check_number(rule, field, above=0, at_most=1, advice="Common values are 0.001 … 0.9.")
     if getattr(rule, field) == 1:
         name = f"{type(rule).__name__}.{field}"
-        raise ValueError(f"{name} is 1, and must be below 1: a threshold of 1 accepts nothing.")
+        raise ValueError(f"{name} is 1, but must be below 1: a threshold of 1 accepts no token.")
 
 
 TAU_RULES: dict[str, type] = {"ConstantTau": ConstantTau, "EtaTau": EtaTau, "NucleusTau": NucleusTau}
 
 
-# Basis-aware sampling: keep a token of low probability where the model's own geometry proves it possible.
-#
-#     draw i ~ p̂;  accept if p̂ᵢ ≥ τ, or if no p has Wᵀp = Wᵀp̂, 0 ≤ p ≤ e^δ p̂ and pᵢ = 0;  else draw again
-#
-# Finlayson et al. 2024, §5, "BAT" (papers.bib: finlayson2024closing). W is the matrix of the model's output
-# layer, δ = −log(1 − τ). A threshold drops every improbable token; this drops only those that the softmax
-# bottleneck could have made up. Rejected tokens are not drawn again, so that what is drawn is p̂ restricted
-# to the accepted set, exactly. The tests and their proofs are in `unspool.basis`.
-#
-# What may stand before it: truncations (top-p, typical …), which only narrow what is drawn from; the test is
-# about the model's own p̂ all the same. A rule that reshapes p̂ (a temperature, a penalty) is refused,
-# because what is drawn would not be what is tested, unless on="processed" asks for it: then p̂, in the
-# equation and for τ, is the distribution that all rules before it have made together, cut tokens at zero, and
-# the proof is about that one. Theorem 2, from which the test follows, is about a model's own p̂: of a
-# processed one it is assumed.
-#
-# Differs from the paper: the verdict is exact and carries a proof; what cannot be decided counts as rejected;
-# when `retries` tokens have been rejected in a row, the most probable token is taken of those that the rules
-# before it have left, and that is counted.
-# Above the rank `exact_up_to` the κ rule of `unspool.basis` is asked in place of the test, which would take
-# seconds for a step: a warning says so, and so do the counts. What is made of W for the tests is kept in the
-# user's cache folder (UNSPOOL_CACHE names another one), so that the next process need not make it again.
-
-
-KEPT = 4_000_000
-"""Numbers of W from which on its test is kept on disk: a smaller one is made sooner than it is read."""
+MIN_CACHED_SIZE = 4_000_000
+"""Smallest number of entries of W whose test is cached on disk; a smaller one is faster to compute."""
 
 AUTO_RANK = 20
-"""What the paper's experiments use."""
+"""Rank of the paper's experiments."""
 
 _TESTS: WeakKeyDictionary[Any, dict[int, tuple[bytes, BasisTest]]] = WeakKeyDictionary()
-"""Model → rank → the test made last and the stamp of its W: a second text need not make it again."""
+"""Model → rank → the latest test and the fingerprint of its W."""
 
 
 @cache
 def _blas() -> ThreadpoolController:
-    """numpy's threads: on products this small they gain nothing, and they stall beside torch's."""
+    """Controls numpy's threads, which are slow beside torch's for small products."""
     return ThreadpoolController()
 
 
-def _stamp(W_VD: Tensor) -> bytes:
-    """Short bytes that change with any of the numbers; to read W twice is less than a step of its model does.
+def _fingerprint(W_VD: Tensor) -> bytes:
+    """A hash that changes with any number of W; it costs less than a model step.
 
-    Nothing else tells that W has changed: torch counts neither what fused optimizers write, nor changes of
-    what a head computes W from.
+    torch's version counter would miss writes of fused optimizers, and heads that compute W.
     """
     bits_VD = W_VD.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[W_VD.element_size()])
-    # The first sees the last bit of any number, and neither order nor pairs of signs; the second those.
+    # The sums detect a change of any bit, the products a change of order or signs.
     sums_V = bits_VD.sum(1, dtype=bits_VD.dtype)
     products_V = (W_VD @ torch.arange(1.0, W_VD.shape[1] + 1).sin().to(W_VD)).float()
     digest = blake2b(f"{W_VD.dtype} {tuple(W_VD.shape)}".encode(), digest_size=20)
@@ -185,34 +156,51 @@ def _stamp(W_VD: Tensor) -> bytes:
 
 @dataclass(frozen=True)
 class BasisAware:
-    """BasisAware(0.1, rank=20): as the last rule of a Sample."""
+    """BasisAware(0.1, rank=20), as the last argument of Sample: basis-aware sampling.
+
+    It keeps an improbable token if the softmax bottleneck proves that its true probability is positive.
+
+        draw i ~ p̂;  accept if p̂ᵢ ≥ τ, or if no p has Wᵀp = Wᵀp̂, 0 ≤ p ≤ e^δ p̂ and pᵢ = 0;  else draw again
+
+    Finlayson et al. 2024, §5, "BAT" (papers.bib: finlayson2024closing). W is the output matrix of the model,
+    δ = −log(1 − τ). Rejected tokens are not drawn again, so that a draw is exactly from p̂ restricted to the
+    accepted set. The tests and proofs are in `unspool.basis`.
+
+    Truncations (top-p, typical …) may come before it; the test is about the model's p̂. Transforms that
+    reshape p̂ (temperature, penalties) are refused unless on="processed": then p̂ and τ are about the
+    processed distribution, for which Theorem 2 of the paper is an assumption.
+
+    Differs from the paper: the verdict is exact and has a proof; an undecided token counts as rejected; after
+    `retries` rejections the most probable remaining token is taken and counted as a fallback. Above the rank
+    `exact_up_to` the κ rule of `unspool.basis` replaces the test, with a warning. The preparation of W is
+    cached in the user's cache folder (UNSPOOL_CACHE).
+    """
 
     tau: float | TauRule = 0.1
-    """Tokens at least this probable need no test; or a rule that says so for each row."""
+    """Tokens at least this probable are not tested; or a rule that gives τ for each row."""
     rank: int | Literal["auto"] | None = "auto"
-    """How many directions of W the test looks at (None: all): more accept more and cost more. "auto" is
-    20, or the width of the model where that is less."""
+    """Number of directions of W in the test (None: all): more accept more and cost more. "auto" is 20, or the
+    width of the model if that is smaller."""
     on: Literal["model", "processed"] = "model"
-    """Whose probabilities are tested: the model's own, or those that the transforms before made of them."""
+    """The tested probabilities: the model's, or those after earlier transforms."""
     retries: int = 100
     exact_up_to: int = 2048
-    """The highest rank to test at: above it even the first steps of a test take seconds, and the κ rule
-    decides, which proves nothing; a warning says so."""
+    """Maximum rank of exact tests; above it a test takes seconds, and the κ rule decides, without a proof."""
     rule: KappaRule | None = None
-    """The κ rule of this model (`BasisTest.calibrate_kappa` fits one); None takes a formula that was fitted
-    on another one, `KappaRule.typical`."""
+    """The κ rule of this model (see `BasisTest.calibrate_kappa`); None: `KappaRule.typical`, fitted on
+    another."""
     budget: float | None = DEFAULT_BUDGET
-    """The work that one test may cost, in multiplications (`unspool.basis.work`): about a second of one core.
-    After that the token counts as rejected, and is counted as undecided. None: no limit."""
+    """Maximum work of one test, in multiplications (`unspool.basis.work`): about a second of one core. Beyond
+    it the token is undecided and counts as rejected. None: no limit."""
 
     def __post_init__(self) -> None:
         if not function_of(self.tau, 1):
             check_number(
-                self, "tau", above=0, at_most=1, advice="A rule such as NucleusTau(0.9) may stand here, too."
+                self, "tau", above=0, at_most=1, advice="A rule such as NucleusTau(0.9) is allowed, too."
             )
             set_fields(self, tau=ConstantTau(self.tau))  # type: ignore[arg-type]
         if self.rank is not None and not (isinstance(self.rank, str) and self.rank == "auto"):
-            advice = f'None looks at every direction, "auto" at {AUTO_RANK} or as many as there are.'
+            advice = f'None uses every direction, "auto" {AUTO_RANK} or as many as there are.'
             check_int(self, "rank", at_least=0, advice=advice)
         check_int(self, "retries", at_least=1, advice="100 is plenty.")
         check_int(self, "exact_up_to", at_least=0, advice="2048 is affordable on a CPU.")
@@ -242,58 +230,57 @@ class BasisAware:
         return cls(NucleusTau(p), rank, retries=retries)
 
     def draw(self, scores_NV: Tensor, step: Step, rngs: Sequence[Random]) -> Tensor:  # noqa: ARG002
-        """It must see the model first: `bind`."""
+        """Refuses to draw before `bind`."""
         raise TypeError(
             "BasisAware needs the output matrix of a model: use it in Sample(…), or call bind(model, ())"
         )
 
-    def bind(self, model: StepModel, transforms: Sequence[Transform]) -> Bound:
-        """The pick for one model, its output matrix prepared."""
+    def bind(self, model: StepModel, transforms: Sequence[Transform]) -> BoundBasisAware:
+        """Bind the pick to the output matrix of a model."""
         matrix = model.output_matrix
         if matrix is None:
             raise ValueError(
-                f"BasisAware needs the matrix of an output layer, and {type(model).__name__} has none: "
-                "mixtures, kernels and models made of models have no basis. Use Eta or Kappa instead."
+                f"BasisAware needs an output matrix, which {type(model).__name__} does not have "
+                "(mixtures, kernels and combined models do not): use Eta or Kappa"
             )
         reshaping = [rule for rule in transforms if not isinstance(rule, Truncation)]
         if reshaping and self.on == "model":
             raise ValueError(
-                f"{reshaping[0]!r} stands before BasisAware, which tests the model's own probabilities: what "
-                'is drawn would not be what is tested. Leave it out, or say on="processed" to test what it '
-                "makes."
+                f"{reshaping[0]!r} before BasisAware changes the probabilities that it tests: "
+                'leave it out, or pass on="processed"'
             )
         W_VD = matrix.detach()
         width = W_VD.shape[1]
         rank = min(AUTO_RANK, width) if self.rank == "auto" else width if self.rank is None else self.rank
         if rank > width:
             raise ValueError(
-                f"BasisAware.rank is {rank}, but the output matrix of {type(model).__name__} is {width} "
-                f'wide. Choose 0 … {width}, None for all of them, or "auto".'
+                f"BasisAware.rank is {rank}, but the width of {type(model).__name__} is {width}: "
+                f'choose 0 … {width}, None for all, or "auto"'
             )
         if self.exact_up_to < rank:
-            return Bound(self, self._kappa_rule(rank, W_VD.shape[0]))
+            return BoundBasisAware(self, self._kappa_rule(rank, W_VD.shape[0]))
         from unspool.basis import BasisTest
         from unspool.basis.solver.whitening import default_cache_folder
 
-        tests, now = _TESTS.setdefault(original(model), {}), _stamp(W_VD)
-        made_of, test = tests.get(rank, (None, None))
-        if test is None or made_of != now:
-            cache = default_cache_folder() if W_VD.numel() >= KEPT else None
+        tests, fingerprint = _TESTS.setdefault(original(model), {}), _fingerprint(W_VD)
+        cached_fingerprint, test = tests.get(rank, (None, None))
+        if test is None or cached_fingerprint != fingerprint:
+            cache = default_cache_folder() if W_VD.numel() >= MIN_CACHED_SIZE else None
             test = BasisTest(W_VD, rank, cache=cache, budget=self.budget)
-            tests[rank] = now, test
-        return Bound(self, test.with_budget(self.budget))
+            tests[rank] = fingerprint, test
+        return BoundBasisAware(self, test.with_budget(self.budget))
 
     def _kappa_rule(self, rank: int, vocabulary: int) -> KappaRule:
-        """The rule that stands in for the test, with a warning."""
+        """The κ rule that replaces the test, with a warning."""
         rule = self.rule or KappaRule.typical(rank + 1)
         if rule.lengths is not None:
-            rule.lengths.for_vocabulary(vocabulary)  # refuses another model's, in its own words
+            rule.lengths.for_vocabulary(vocabulary)  # refuses the lengths of another model
         fitted = "the one given" if self.rule else "extrapolated from another model, SmolLM2"
         lengths = "without row lengths" if rule.lengths is None else "with row lengths"
         warnings.warn(
-            f"An exact basis-aware test at rank {rank} takes seconds for a step, so the κ rule decides "
-            f"instead ({fitted}, {lengths}); it proves nothing. Choose a rank of {self.exact_up_to} or less "
-            f"for proofs, or say BasisAware(…, exact_up_to={rank}) to wait for them.",
+            f"An exact basis-aware test at rank {rank} takes seconds per step, so the κ rule decides "
+            f"({fitted}, {lengths}), without proofs. For proofs, choose rank ≤ {self.exact_up_to} "
+            f"or BasisAware(…, exact_up_to={rank}).",
             UserWarning,
             stacklevel=3,
         )
@@ -301,8 +288,8 @@ class BasisAware:
 
 
 @dataclass(frozen=True)
-class Bound:
-    """A BasisAware pick that knows its model's output matrix, and counts what it does."""
+class BoundBasisAware:
+    """A BasisAware pick bound to a model; it counts its draws and tests."""
 
     pick: BasisAware
     test: BasisTest | KappaRule
@@ -311,12 +298,12 @@ class Bound:
     def draw(self, scores_NV: Tensor, step: Step, rngs: Sequence[Random]) -> Tensor:
         """(N, V) → (N)."""
         tested_NV = scores_NV if self.pick.on == "processed" else step.logp_NV
-        taus = items("what BasisAware.tau gave", self.pick.tau(tested_NV), "a list of a τ for each row")  # type: ignore[operator]
+        taus = items("the result of BasisAware.tau", self.pick.tau(tested_NV), "a list of a τ for each row")  # type: ignore[operator]
         rows = zip(scores_NV, tested_NV, taus, rngs, strict=True)
         return torch.tensor([self._row(*row) for row in rows], device=scores_NV.device)
 
     def pop_stats(self, rng: Random) -> Mapping[str, Any]:
-        """What was done for the row that draws from this rng; told once, because ids are used again."""
+        """Remove and return the counts of the row with this rng."""
         return self.counts.pop(id(rng), {})
 
     def _row(self, scores_V: Tensor, logp_V: Tensor, tau: float, rng: Random) -> int:

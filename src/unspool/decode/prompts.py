@@ -1,9 +1,9 @@
-"""What may be a prompt, and its token ids.
+"""Prompts: strings, token ids and chat messages to token ids.
 
 A prompt is a string, a row of token ids (a list, a tuple, a NumPy array or a tensor), or the messages of a
 chat. Several prompts are a list of these, or a matrix of ids with a row for each.
 
-A string may spell special tokens of the model's tokenizer; the messages of a chat may not, only its template.
+A string may contain special tokens of the model's tokenizer; in chat messages they are plain text.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Message = Mapping[str, str]
 Prompt = str | Sequence[int] | Sequence[Message]
 
 BYTES = bytes | bytearray | memoryview
-"""Sequences of small whole numbers to Python, and texts that are not decoded yet to everybody else."""
+"""Sequences of integers in Python, but meant as encoded text."""
 EXPECTED = "a string, token ids, the messages of a chat, or a list of these"
 
 
 def as_batch(prompts: Any) -> tuple[list[Any], bool]:
-    """The prompts as a list, and whether there was one alone."""
+    """The prompts as a list, and whether there was a single one."""
     if isinstance(prompts, BYTES):
         raise TypeError("prompts is bytes: decode them to a string first, as in prompt.decode().")
     prompts = _plain(prompts)
@@ -41,15 +41,15 @@ def as_batch(prompts: Any) -> tuple[list[Any], bool]:
 
 
 def reading(model: StepModel) -> tuple[TokenizerLike | None, int]:
-    """The text in which prompts are written, and how many tokens it has.
+    """The tokenizer and the vocabulary size of prompts.
 
-    The model's own, unless it is an encoder–decoder whose sources have a vocabulary of theirs.
+    They differ from those of texts if an encoder–decoder has a separate source vocabulary.
     """
     return model.source_tokenizer or model.tokenizer, model.source_vocab_size or model.vocab_size
 
 
 def ids_of(model: StepModel, prompt: Any, place: int, *, answer: bool = False) -> tuple[int, ...]:
-    """The token ids of one prompt, or of an answer to it, each of them in the vocabulary of its kind."""
+    """The token ids of one prompt, or of a target text if `answer`."""
     if isinstance(prompt, BYTES):
         raise TypeError(f"prompt {place} is bytes: decode it to a string first, as in prompt.decode().")
     prompt, (text, size) = _plain(prompt), (model.tokenizer, model.vocab_size) if answer else reading(model)
@@ -72,7 +72,7 @@ def ids_of(model: StepModel, prompt: Any, place: int, *, answer: bool = False) -
 
 
 def check_ids(vocab_size: int, ids: Sequence[int], name: str) -> None:
-    """Refuse token ids that the model does not know."""
+    """Refuse token ids outside the vocabulary."""
     for token in ids:
         if not 0 <= token < vocab_size:
             raise ValueError(
@@ -82,7 +82,7 @@ def check_ids(vocab_size: int, ids: Sequence[int], name: str) -> None:
 
 
 def as_int(value: Any) -> int | None:
-    """A whole number of any kind as Python's own; None for everything else, True and False included."""
+    """An integer of any type as an int; None for everything else, including bool."""
     if isinstance(value, bool) or _is_array(value):
         return None
     try:
@@ -99,7 +99,7 @@ def _id(token: Any, place: int) -> int:
 
 
 def _plain(prompts: Any) -> Any:
-    """An array or a tensor as (nested) lists; everything else as it is."""
+    """Convert an array or a tensor to lists."""
     return prompts.tolist() if _is_array(prompts) else prompts
 
 
@@ -116,14 +116,11 @@ def _needed(text: TokenizerLike | None, place: int) -> TokenizerLike:
     return text
 
 
-# How many tokens a model may write after a prompt.
-
-
 def tokens_left(model: StepModel, prompt: Sequence[int]) -> int | None:
-    """What the model's context leaves; None if it has no limit.
+    """Number of new tokens that the context allows after a prompt; None if it is unlimited.
 
-    A source does not count: an answer shares the context with BOS alone. A search may read every token that
-    it writes, the last one, too. If several models or prompts are read side by side, the least one counts.
+    The target of an encoder–decoder shares its context only with BOS. For combined models the smallest number
+    counts.
     """
     read = model.prompts_read(prompt)
     if read:

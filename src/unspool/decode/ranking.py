@@ -1,4 +1,15 @@
-"""Ranking: what a hypothesis is worth when it has ended, and when a ranking search may stop."""
+"""Ranking in beam search: length penalties, coverage penalty and stop rules.
+
+A stop rule decides when a beam with a full pool of finished hypotheses stops. Let w be the worst score in the
+pool, σ the largest sum of a live hypothesis, ℓ its length, L the limit, and s(σ, ℓ) the length-penalised
+score.
+
+    FirstFull   at once
+    Heuristic   if s(σ, ℓ) ≤ w
+    Proved      if max( s(σ, ℓ), s(σ, L) ) ≤ w
+
+Hugging Face calls them early_stopping=True, False and "never".
+"""
 
 from __future__ import annotations
 
@@ -14,36 +25,31 @@ from unspool.interfaces import Step
 
 @dataclass(frozen=True)
 class Sum:
-    """Rank by the plain sum.
-
-    No length penalty: a hypothesis is worth the sum of its scores.
+    """No length penalty: the score of a hypothesis is the sum of its token scores.
 
         s(y) = Σ_t log p(y_t | y_{<t})
 
-    The canonical score: the most probable text ranks first. Every token costs something, so that short
-    hypotheses are favoured, the more the wider the beam.
-    Stahlberg & Byrne 2019 (for many sources the most probable translation is empty).
+    The most probable text ranks first. Every token lowers the sum, so that short hypotheses are favoured,
+    more so in wide beams. Stahlberg & Byrne 2019 (for many sources the most probable translation is empty).
     papers.bib: stahlberg2019nmt
     """
 
     def __call__(self, total: float, length: int) -> float:  # noqa: ARG002
-        """The sum itself, however long the hypothesis."""
+        """The sum, for any length."""
         return total
 
 
-STEEPEST = 10.0
-"""|α| beyond this overflows on long texts and ranks nothing but length."""
+MAX_ALPHA = 10.0
+"""A larger |α| overflows on long texts, and ranks by length only."""
 
 
 @dataclass(frozen=True)
 class Length:
-    """Rank by Σ / |y|^α.
-
-    Divide the sum of the scores by a power of the length.
+    """Length penalty: divide the sum of the scores by a power of the length.
 
         s(y) = Σ_t log p(y_t | y_{<t}) / |y|^α
 
-    |y| counts the generated tokens, with the end-of-text token and without the prompt. α = 0 is the plain
+    |y| is the number of generated tokens, with the end token and without the prompt. α = 0 is the plain
     sum, α = 1 the mean; α > 0 favours long hypotheses, α < 0 short ones. It is Hugging Face's
     `length_penalty`.
     Murray & Chiang 2018 (α = 1, their length normalisation).
@@ -54,7 +60,7 @@ class Length:
 
     def __post_init__(self) -> None:
         advice = "0 is the plain sum, 1 the mean."
-        check_number(self, "alpha", at_least=-STEEPEST, at_most=STEEPEST, advice=advice)
+        check_number(self, "alpha", at_least=-MAX_ALPHA, at_most=MAX_ALPHA, advice=advice)
 
     def __call__(self, total: float, length: int) -> float:
         """The score of a hypothesis of `length` ≥ 1 tokens whose scores sum to `total`."""
@@ -63,13 +69,11 @@ class Length:
 
 @dataclass(frozen=True)
 class GNMT:
-    """Rank by Σ / ((5 + |y|) / 6)^α.
-
-    The length penalty of Google's translation system: a power of the length, flat for short hypotheses.
+    """GNMT length penalty: a power of the length, flat for short hypotheses.
 
         s(y) = Σ_t log p(y_t | y_{<t}) / lp(y),    lp(y) = ((5 + |y|) / 6)^α
 
-    |y| counts the generated tokens, the end-of-text token included. α = 0 is the plain sum; the paper found
+    |y| is the number of generated tokens, with the end token. α = 0 is the plain sum; the paper found
     0.6 ≤ α ≤ 0.7 best.
     Wu et al. 2016, §7, equation 14.
     papers.bib: wu2016google
@@ -79,32 +83,30 @@ class GNMT:
 
     def __post_init__(self) -> None:
         advice = "0 is the plain sum, 0.6 the paper's choice."
-        check_number(self, "alpha", at_least=-STEEPEST, at_most=STEEPEST, advice=advice)
+        check_number(self, "alpha", at_least=-MAX_ALPHA, at_most=MAX_ALPHA, advice=advice)
 
     def __call__(self, total: float, length: int) -> float:
         """The score of a hypothesis of `length` tokens whose scores sum to `total`."""
         return float(total / ((5 + length) / 6) ** self.alpha)
 
 
-# Coverage penalty: a hypothesis pays for every source token that it has not looked at.
-#
-#     s(y, x) = log p(y | x) / lp(y) + cp(x, y),    cp(x, y) = β Σ_i log min(Σ_t a_ti, 1)
-#
-# a_ti is the attention on source token i while target token t was predicted. The penalty is at most 0, and
-# 0 where every source token has received a whole unit of attention. It is added to whatever length penalty
-# ranks the hypothesis, when the hypothesis ends; while they grow, hypotheses are compared by their sums.
-# Wu et al. 2016, §7, equation 14 (p_ij there).
-# papers.bib: wu2016google
-#
-# Needs a model whose Step.attention is (N, S), the attention of every row over one source of S tokens.
-# Columns that hold exactly 0 at the first step are the padding of a shorter source and are not counted.
-# Differs from the paper: a source token whose attention stays exactly 0 costs β·log(smallest normal number)
-# instead of −∞, so that hypotheses which all miss one word can still be told apart.
-
-
 @dataclass(frozen=True)
 class Coverage:
-    """Add β Σ_i log min(Σ_t a_ti, 1) to the score of an ended hypothesis."""
+    """Coverage penalty: lower the score for source tokens without attention.
+
+        s(y, x) = log p(y | x) / lp(y) + cp(x, y),    cp(x, y) = β Σ_i log min(Σ_t a_ti, 1)
+
+    a_ti is the attention on source token i at target token t. The penalty is 0 if every source token has
+    received a total attention of 1, and negative otherwise. It is added to the length-penalised score of a
+    finished hypothesis.
+    Wu et al. 2016, §7, equation 14 (p_ij there).
+    papers.bib: wu2016google
+
+    It needs a model whose Step.attention is (N, S), the attention of every row on its source of S tokens.
+    Columns that are exactly 0 at the first step are padding and do not count. Differs from the paper: a
+    source token whose attention stays exactly 0 costs β·log(smallest normal number) instead of −∞, so that
+    hypotheses that all miss one word can be compared.
+    """
 
     beta: float = 0.2
 
@@ -117,37 +119,36 @@ class Coverage:
         )
 
     def __call__(self, attended: Attended) -> Tensor:
-        """(N): the penalty of every row, were it to end with its next token."""
+        """(N): the penalty of every row if it ends with its next token."""
         share_NS = attended.sum_NS.clamp(min=torch.finfo(attended.sum_NS.dtype).tiny, max=1.0)
         return self.beta * (share_NS.log() * attended.real_NS).sum(dim=-1)
 
 
 @dataclass(frozen=True)
 class Attended:
-    """How much attention every row has spent on every source token so far."""
+    """The total attention of every row on every source token."""
 
     sum_NS: Tensor
     real_NS: Tensor
-    """False in the columns that pad a shorter source."""
+    """False at padding."""
 
     @classmethod
     def begin(cls, step: Step) -> Attended:
-        """What the first step looked at."""
+        """The attention of the first step."""
         first_NS = _attention(step).double()
         return cls(first_NS, first_NS != 0)
 
     def select(self, rows_M: Tensor) -> Attended:
-        """Rows reordered, repeated or dropped."""
+        """Reorder, repeat or drop rows."""
         return Attended(self.sum_NS.index_select(0, rows_M), self.real_NS.index_select(0, rows_M))
 
     def plus(self, step: Step) -> Attended:
-        """With what one more step looked at."""
+        """Add the attention of one more step."""
         new_NS = _attention(step)
         if new_NS.shape != self.sum_NS.shape:
             raise ValueError(
-                f"Coverage: the model's attention changed its shape from {tuple(self.sum_NS.shape)} to "
-                f"{tuple(new_NS.shape)}, but must be (rows, source tokens) over one fixed source. "
-                "Leave coverage out for a model that attends to what it has generated."
+                f"Coverage: the attention changed its shape from {tuple(self.sum_NS.shape)} to "
+                f"{tuple(new_NS.shape)}, but must be (rows, source tokens): leave coverage out for this model"
             )
         return Attended(self.sum_NS + new_NS, self.real_NS)
 
@@ -156,93 +157,84 @@ def _attention(step: Step) -> Tensor:
     if step.attention is None or step.attention.dim() != 2:
         found = "none" if step.attention is None else f"one of shape {tuple(step.attention.shape)}"
         raise ValueError(
-            "Coverage needs a model that reports its attention over the source as (rows, source tokens), and "
-            f"the Step.attention of this one is {found}. Use an encoder–decoder that reports it, or leave "
-            "coverage out."
+            f"Coverage needs Step.attention of shape (rows, source tokens), but it is {found}: "
+            "use an encoder–decoder that returns it, or leave coverage out"
         )
     return step.attention
 
 
-# When a beam whose pool of ended hypotheses is full may stop.
-#
-# Let w be the worst score in the pool, σ the largest sum of a live hypothesis, ℓ its length, L the limit, and
-# s(σ, ℓ) what the length penalty makes of them.
-#
-#     FirstFull   at once
-#     Heuristic   when s(σ, ℓ) ≤ w
-#     Proved      when max( s(σ, ℓ), s(σ, L) ) ≤ w
-#
-# FirstFull guarantees nothing about what it did not wait for; it is the quickest, and with a patience factor
-# it is the rule of Kasai et al. 2022 (papers.bib: kasai2022beam). Heuristic assumes that no live hypothesis
-# will score better at a later length than it would by ending now: a proof under `Sum` and under penalties
-# that favour short hypotheses, a guess under those that favour long ones. Proved guarantees the pool of a
-# beam of that width that ran to the limit: scores are at most 0, so that a live sum only falls, and a length
-# penalty, monotone in the length, is best at one of the two ends. Where a model gives scores above 0
-# (contrastive decoding), nothing can be proved and it runs to the limit.
-#
-# Hugging Face calls them early_stopping=True, False and "never".
-
-
 class LengthPenalty(Protocol):
-    """Makes one score of a sum and a length: rising with the sum, monotone in the length."""
+    """Computes the score from sum and length: increasing in the sum, monotone in the length."""
 
     def __call__(self, total: float, length: int) -> float:
-        """What `length` ≥ 1 tokens whose scores sum to `total` are worth."""
+        """The score of `length` ≥ 1 tokens whose scores sum to `total`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """Where a beam stands whose pool is full."""
+class BeamStatus:
+    """The status of a beam with a full pool."""
 
     worst: float
-    """The lowest score in the pool: what a newcomer has to beat."""
+    """The lowest score in the pool."""
     total: float
     """The largest sum of a live hypothesis."""
     length: int
-    """How many tokens the live hypotheses have."""
+    """Number of tokens of the live hypotheses."""
     limit: int
-    """How many they may have."""
+    """Maximum number of tokens."""
     penalty: LengthPenalty
     rising: bool
-    """Whether a token's score may be above 0, so that a sum may rise."""
+    """True if token scores may be above 0, so that a sum may rise."""
 
 
 class Stop(Protocol):
-    """Asked after every step of a beam whose pool is full and which still has live hypotheses."""
+    """A stop rule, called after every step of a beam with a full pool and live hypotheses."""
 
-    def __call__(self, standing: Standing) -> bool:
-        """Whether to stop."""
+    def __call__(self, status: BeamStatus) -> bool:
+        """Return True to stop."""
         ...
 
 
 @dataclass(frozen=True)
 class FirstFull:
-    """Stop as soon as the pool is full."""
+    """Stop as soon as the pool is full: the fastest rule, without a guarantee.
 
-    def __call__(self, standing: Standing) -> bool:  # noqa: ARG002
-        """Always."""
+    With a patience factor it is the rule of Kasai et al. 2022 (papers.bib: kasai2022beam).
+    """
+
+    def __call__(self, status: BeamStatus) -> bool:  # noqa: ARG002
+        """True."""
         return True
 
 
 @dataclass(frozen=True)
 class Heuristic:
-    """Stop when the best live hypothesis, ended where it is, would not enter the pool."""
+    """Stop if the best live hypothesis would not enter the pool if it ended now.
 
-    def __call__(self, standing: Standing) -> bool:
-        """Whether the score at the present length is no better than the worst kept."""
-        return standing.penalty(standing.total, standing.length) <= standing.worst
+    It assumes that a live hypothesis does not score better at a later length. That is exact for `Sum` and for
+    penalties that favour short hypotheses, and a heuristic for those that favour long ones.
+    """
+
+    def __call__(self, status: BeamStatus) -> bool:
+        """True if s(σ, ℓ) ≤ w."""
+        return status.penalty(status.total, status.length) <= status.worst
 
 
 @dataclass(frozen=True)
 class Proved:
-    """Stop when no continuation of any live hypothesis can enter the pool."""
+    """Stop if no continuation of a live hypothesis can enter the pool.
 
-    def __call__(self, standing: Standing) -> bool:
-        """Whether the best possible score is no better than the worst kept."""
-        at = standing.penalty
-        best = max(at(standing.total, standing.length), at(standing.total, standing.limit))
-        return not standing.rising and best <= standing.worst
+    The pool is the same as that of a beam that runs to the limit: scores are at most 0, so that sums only
+    fall, and a monotone length penalty is best at one of the two ends. If a model has scores above 0
+    (contrastive decoding), the beam runs to the limit.
+    """
+
+    def __call__(self, status: BeamStatus) -> bool:
+        """True if max( s(σ, ℓ), s(σ, L) ) ≤ w."""
+        at = status.penalty
+        best = max(at(status.total, status.length), at(status.total, status.limit))
+        return not status.rising and best <= status.worst
 
 
 RANKING: dict[str, type] = {

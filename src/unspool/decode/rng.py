@@ -1,18 +1,18 @@
-"""Random streams: every text draws from a stream of its own.
+"""Random streams: every text has a separate random stream.
 
     stream of a text = hash(seed, prompt tokens, sample)
 
-The sample is the text's number among the samples of this prompt with this seed, from 0. A call with `n`
-samples of each prompt gives occurrence o of a prompt the samples o·n … o·n + n − 1. Therefore
+The sample is the number of the text among the samples of this prompt with this seed, from 0. In a call with
+`n` samples of each prompt, occurrence o of a prompt has the samples o·n … o·n + n − 1. Therefore
 
 - different prompts are independent,
-- a repeated prompt is the next sample of it: ["Hi"] * 10 gives the texts of "Hi" with n=10,
+- a repeated prompt gives its next sample: ["Hi"] * 10 gives the texts of "Hi" with n=10,
 - a prompt alone gives the text of its first occurrence in any batch, in any order, with any batch size,
 - no two texts of a call share a stream, and a text is the same with a larger n.
 
-The prompt is what the user asks: the source for an encoder–decoder (with what the answer was told to begin
-with), the user's own prompt for a model made of models. Prompts with seeds of their own are counted by prompt
-and seed. Requests to a server, and to vLLM, are calls of their own.
+The prompt is the user's: the source (and target prefix) for an encoder–decoder, the user's prompt for
+combined models. Prompts with different seeds are counted by prompt and seed. Each request to a server or to
+vLLM is a separate call.
 
 The hash is BLAKE2b over little-endian 64-bit integers: the same on every machine and in every process.
 """
@@ -34,7 +34,7 @@ from unspool.decode.prompts import as_int
 
 
 def stream_key(seed: int, prompt: Sequence[int], sample: int, prefix: Sequence[int] = ()) -> int:
-    """256 bits that identify a text's random stream; `prefix` is what the answer to a source begins with."""
+    """256 bits that identify a random stream; `prefix` is the target prefix of an encoder–decoder."""
     text = str(seed).encode()
     numbers = len(text), len(prompt), len(prefix), sample, *prompt, *prefix
     packed = struct.pack(f"<{len(numbers)}q", *numbers) + text
@@ -42,30 +42,30 @@ def stream_key(seed: int, prompt: Sequence[int], sample: int, prefix: Sequence[i
 
 
 def uniform(key: int, tokens: Sequence[int]) -> float:
-    """A number in [0, 1) for one place of a text, fixed by its stream and the tokens before that place."""
+    """A number in [0, 1) for one position of a text, from its stream and the tokens before."""
     packed = key.to_bytes(32, "little") + struct.pack(f"<{len(tokens)}q", *tokens)
     digest = blake2b(packed, digest_size=8, person=b"unspool uniform").digest()
     return (int.from_bytes(digest, "little") >> 11) * 2.0**-53
 
 
 def numpy_generator(key: int) -> np.random.Generator:
-    """A stream of arrays of noise."""
+    """A numpy generator for a stream."""
     return np.random.Generator(np.random.PCG64(key))
 
 
 def torch_generator(key: int) -> torch.Generator:
-    """A stream of tensors of noise."""
+    """A torch generator for a stream."""
     return torch.Generator().manual_seed(Random(key).getrandbits(63))
 
 
 class SampleCounter:
-    """Counts the samples of every prompt over one call, or over a corpus that several calls answer."""
+    """Counts the samples of every prompt over one call, or over a corpus of several calls."""
 
     def __init__(self) -> None:
         self._drawn: Counter[Hashable] = Counter()
 
     def first_sample(self, prompt: Hashable, n: int = 1) -> int:
-        """The number of the first of the next n samples of this prompt; the seed is a part of `prompt`."""
+        """The number of the next sample of this prompt (seed included), and count n samples."""
         first = self._drawn[prompt]
         self._drawn[prompt] += n
         return first
@@ -76,12 +76,12 @@ class SampleCounter:
 
 
 def fresh_seed() -> int:
-    """A seed that nobody has asked for."""
+    """A random seed."""
     return secrets.randbits(32)
 
 
 def seeds_of(seed: Any, count: int) -> tuple[int, ...]:
-    """A seed for each prompt, from one for all of them, from one for each, or a fresh one for None."""
+    """A seed for each prompt, from one seed, from a list of seeds, or a fresh one for None."""
     if seed is None:
         return (fresh_seed(),) * count
     one = as_int(seed)

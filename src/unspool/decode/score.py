@@ -1,9 +1,8 @@
-"""How probable a given text is after a prompt, token by token.
+"""Score given texts: the log-probability of every token after a prompt.
 
     log p(y | x) = Σ_t log p(y_t | x, y_{<t})
 
-The chain rule, with teacher forcing: the model reads the text itself, whatever it would have said; several
-tokens at once, where it can.
+The chain rule, with teacher forcing; the model reads several tokens at once if it can.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from unspool.decode.prompts import as_batch, as_int, check_ids, ids_of, tokens_l
 from unspool.decode.run import Many, One
 from unspool.interfaces import Step, StepModel, TokenizerLike
 
-CELLS = 1 << 25
-"""Log-probabilities held at once: 128 MiB in single precision."""
+MAX_LOGPS = 1 << 25
+"""Log-probabilities in memory at once: 128 MiB in single precision."""
 ANCHORS = ("\n", ".", "a")
-"""Texts after which a continuation is encoded; one that is not joined to it is enough."""
+"""Texts before a continuation that is encoded separately; one that does not merge with it is enough."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """A text and how probable the model finds it after its prompt."""
+    """The tokens of a text and their log-probabilities after a prompt."""
 
     tokens: tuple[int, ...]
     logps: tuple[float, ...]
@@ -64,14 +63,13 @@ def score(
     end: bool = False,
     batch_size: int = config.MAX_BATCH_ROWS,
 ) -> Score | list[Score]:
-    """The log-probability of each text after its prompt.
+    """Score each text after its prompt.
 
-    One prompt and one text give one Score; lists of equal length a list, and one prompt with a list of texts
-    scores each of them after it. A text is a string or token ids; with `end` the end-of-text token after it
-    counts, too. A prompt has the tokens that it has alone, and a string after it those that follow them in
-    prompt + text; if the tokenizer would join the end of the prompt and the beginning of the text into one
-    token, they are encoded apart (without a space between them that neither has). `Score.tokens` are the
-    tokens that were scored. `batch_size` is how many rows are read side by side at most.
+    One prompt and one text give one Score; lists of equal length give a list; one prompt with a list of texts
+    scores each of them. A text is a string or token ids. If `end`, the end-of-text token counts, too. A
+    prompt is encoded alone, and a text as it continues prompt + text; if the tokenizer would merge the end of
+    the prompt and the start of the text into one token, they are encoded separately. `Score.tokens` are the
+    scored tokens. `batch_size` is the maximum number of rows at once.
     """
     check_model(model)
     rows = as_int(batch_size)
@@ -97,8 +95,8 @@ def score(
     for place, logps in enumerate(found):
         if any(map(math.isnan, logps)):
             raise ValueError(
-                f"the model gave a token of text {place} a log-probability that is no number (NaN). Look for "
-                "an overflow in the model (half precision?) or in its weights."
+                f"a token of text {place} has the log-probability NaN: check the model for overflow "
+                "(half precision?) and its weights"
             )
     scores = [Score(text, logps) for (_, text), logps in zip(pairs, found, strict=True)]
     return scores[0] if one_text and one_prompt else scores
@@ -107,22 +105,24 @@ def score(
 def _pair(
     model: StepModel, prompt: Any, text: Any, place: int, end: bool
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The ids of a prompt and of the text after it."""
+    """The token ids of a prompt and of the text after it."""
     before = ids_of(model, prompt, place)
     after = _continuation(model, prompt, before, text, place)
     if end:
         eos = sorted(model.eos_ids)
         if not eos:
-            raise ValueError("end=True needs an end-of-text token, and this model names none: leave it out")
+            raise ValueError(
+                "end=True needs an end-of-text token, which this model does not have: leave it out"
+            )
         after = (*after, eos[0])
     if not after:
-        raise ValueError(f"text {place} is empty: there is nothing to score. Give a text, or end=True.")
+        raise ValueError(f"text {place} is empty: give a text, or end=True")
     check_ids(model.vocab_size, after, f"text {place}")
-    room = model.context if model.is_encoder_decoder else tokens_left(model, before)
-    if room is not None and len(after) > room:
+    left = model.context if model.is_encoder_decoder else tokens_left(model, before)
+    if left is not None and len(after) > left:
         raise ValueError(
-            f"text {place} has {len(after)} tokens, and after its prompt this model's context has room for "
-            f"{max(0, room)}: shorten one of them"
+            f"text {place} has {len(after)} tokens but the context leaves {max(0, left)} after its prompt: "
+            "shorten one of them"
         )
     return before, after
 
@@ -135,9 +135,9 @@ def _continuation(
     if not isinstance(text, str):
         return ids_of(model, text, place, answer=True) if len(text) else ()
     if model.tokenizer is None:
-        raise ValueError(f"text {place} is a string, but this model has no tokenizer: give token ids")
+        raise ValueError(f"text {place} is a string, but the model does not have a tokenizer: give token ids")
     if model.is_encoder_decoder:
-        return _alone(model.tokenizer, text)
+        return _encode_alone(model.tokenizer, text)
     if isinstance(prompt, str):
         return continuation(model.tokenizer, before, text, prompt)
     if len(prompt) and isinstance(prompt[0], Mapping):
@@ -148,12 +148,12 @@ def _continuation(
 def continuation(
     tokenizer: TokenizerLike, before: Sequence[int], text: str, prompt: str | None = None
 ) -> tuple[int, ...]:
-    """The token ids of a text that goes on after a prompt, given as ids and, if known, as a string.
+    """Encode a text that continues a prompt, given as ids and, if known, as a string.
 
-    They are what follows the prompt's tokens in those of the whole. If the tokenizer joins the end of the
-    prompt and the beginning of the text into one token, or if it would spell the prompt otherwise, the text
-    is encoded apart, without the space that some tokenizers put before a text. In either case the tokens of
-    both read prompt + text.
+    The result are the tokens after those of the prompt in prompt + text. If the tokenizer merges the end of
+    the prompt and the start of the text, or encodes the prompt differently, the text is encoded separately,
+    without the space that some tokenizers add before a text. In both cases the tokens decode to prompt +
+    text.
     """
     backwards = getattr(tokenizer, "right_to_left", False)
     read = tokenizer.decode(before)
@@ -169,10 +169,12 @@ def continuation(
     if found is not None and (prompt is not None or read):
         return found
     apart = [after(anchor, tokenizer.encode(anchor)) for anchor in ANCHORS]
-    # After a special token, as at its very beginning, a text is written with its first space.
+    # After a special token a text has its first space, as at the start.
     begins = not before or tokenizer.piece(before[-1]) is None
     tries = (
-        [_alone(tokenizer, text), *apart] if begins and not backwards else [*apart, _alone(tokenizer, text)]
+        [_encode_alone(tokenizer, text), *apart]
+        if begins and not backwards
+        else [*apart, _encode_alone(tokenizer, text)]
     )
     possible = [ids for ids in tries if ids is not None]
     reads = text if begins and not backwards else joined(read)
@@ -180,7 +182,7 @@ def continuation(
     return next((ids for ids in possible if tokenizer.decode([*known, *ids]) == reads), possible[0])
 
 
-def _alone(tokenizer: TokenizerLike, text: str) -> tuple[int, ...]:
+def _encode_alone(tokenizer: TokenizerLike, text: str) -> tuple[int, ...]:
     ids = tuple(tokenizer.encode(text))
     return ids[1:] if ids[:1] == (tokenizer.bos_id,) else ids
 
@@ -188,11 +190,11 @@ def _alone(tokenizer: TokenizerLike, text: str) -> tuple[int, ...]:
 def _read(
     model: StepModel, pairs: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]
 ) -> list[tuple[float, ...]]:
-    """log p of every token of every text; rows leave when their text has been read."""
+    """log p of every token of every text; finished rows leave the batch."""
     step, state = model.start([before for before, _ in pairs])
     device = step.logp_NV.device
     found: list[list[float]] = [[] for _ in pairs]
-    _note(found, step, list(range(len(pairs))), [[after[0]] for _, after in pairs])
+    _append_logps(found, step, list(range(len(pairs))), [[after[0]] for _, after in pairs])
     live, done = list(range(len(pairs))), 0
     while live:
         stay = [row for row, pair in enumerate(live) if len(pairs[pair][1]) > done + 1]
@@ -202,18 +204,18 @@ def _read(
             state = state.select(torch.tensor(stay, device=device))
         live = [live[row] for row in stay]
         shortest = min(len(pairs[pair][1]) for pair in live) - 1 - done
-        width = max(1, min(shortest, CELLS // (len(live) * model.vocab_size)))
+        width = max(1, min(shortest, MAX_LOGPS // (len(live) * model.vocab_size)))
         read = [list(pairs[pair][1][done : done + width]) for pair in live]
         step, state = read_on(model, state, torch.tensor(read, device=device))
-        _note(found, step, live, [list(pairs[pair][1][done + 1 : done + 1 + width]) for pair in live])
+        _append_logps(found, step, live, [list(pairs[pair][1][done + 1 : done + 1 + width]) for pair in live])
         done += width
     return [tuple(logps) for logps in found]
 
 
-def _note(
+def _append_logps(
     found: list[list[float]], step: Step, live: Sequence[int], targets: Sequence[Sequence[int]]
 ) -> None:
-    """Add log p of every row's next tokens to what was found of it."""
+    """Append log p of the next tokens of every row."""
     targets_NT = torch.tensor(targets, device=step.logp_NV.device)
     logp_NT = step.logp_NV.gather(1, targets_NT.flatten()[:, None]).view(targets_NT.shape)
     for pair, logps in zip(live, logp_NT.tolist(), strict=True):
@@ -221,7 +223,7 @@ def _note(
 
 
 def read_on(model: StepModel, state: Any, tokens_NT: Tensor) -> tuple[Step, Any]:
-    """Append T tokens to every row, at once where the model can; the Step has T rows for each of them."""
+    """Append T tokens to every row, at once if the model can; the Step has T rows for each row."""
     if model.rewindable is not None:
         return model.rewindable.extend(state, tokens_NT)
     steps = []

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from unspool.data.known_languages.known_language import KnownLanguage
-from unspool.decode.arguments import LARGEST, as_whole, ids, items, shown
+from unspool.decode.arguments import MAX_INT, as_whole, ids, items, shown
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.run import Run
 from unspool.decode.search import Greedy, Sample
@@ -64,7 +64,7 @@ def decoder_truth(
     seed = as_whole("seed", seed, at_least=0, advice="The same seed gives the same sentences.")
     rng = Random(seed)
     rows = [language.sample(rng) for _ in range(sentences)]
-    max_length = fitting(model, None, LARGEST) - 1
+    max_length = fitting(model, None, MAX_INT) - 1
     rows = [row[:max_length] for row in rows]
     chunks = [
         chunk

@@ -350,15 +350,15 @@ def test_every_rank_has_its_test_and_old_ones_are_let_go():
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
-def test_a_stamp_sees_the_last_bit_of_one_number_signs_and_order(dtype):
+def test_the_fingerprint_detects_the_last_bit_of_one_number_signs_and_order(dtype):
     W = torch.randn(6, 4, generator=torch.Generator().manual_seed(3)).to(dtype)
-    assert picks._stamp(W) == picks._stamp(W.clone())
+    assert picks._fingerprint(W) == picks._fingerprint(W.clone())
     last_bit = W.clone()
     bits = last_bit.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[W.element_size()])
     bits[4, 2] ^= 1
     signs = torch.cat((-W[:2], W[2:]))
     others = [last_bit, -W, signs, W[:, [1, 0, 2, 3]], W[[1, 0, 2, 3, 4, 5]], W[:5], W.reshape(4, 6)]
-    assert len({picks._stamp(it) for it in (W, *others)}) == 8
+    assert len({picks._fingerprint(it) for it in (W, *others)}) == 8
 
 
 def test_what_stands_in_for_a_model_has_its_tests():

@@ -1,4 +1,4 @@
-"""Models made of models: whatever comes out is a StepModel again."""
+"""Combinations of models: contrast, DExperts, ensemble, guidance and early exits. Each is a StepModel."""
 
 from unspool.decode.combine.contrast import Contrast, DExperts
 from unspool.decode.combine.early_exit import EarlyExit

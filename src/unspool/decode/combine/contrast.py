@@ -1,19 +1,19 @@
-"""Contrastive decoding: prefer what a strong model finds probable and a weak one does not.
+"""Contrastive decoding: prefer tokens that are probable for a strong model and not for a weak one.
 
     score(i) = log p_strong(i) − λ log p_weak(i; τ)   if p_strong(i) ≥ α max_j p_strong(j), else −∞
 
-Li et al. 2023, §3.2–3.4 (papers.bib: li2023contrastive). The constraint keeps a token that both models find
-absurd from winning by the ratio of two tiny numbers. `Contrast.obrien_lewis` is the later form,
+Li et al. 2023, §3.2–3.4 (papers.bib: li2023contrastive). The constraint excludes tokens that are improbable
+for both models. `Contrast.obrien_lewis` is the later form,
 
     score(i) = (1 + β) log p_strong(i) − β log p_weak(i)   on the same set,
 
 O'Brien & Lewis 2023, §2 (papers.bib: obrien2023contrastive).
 
 Symbols: expert = `strong`, amateur = `weak`, λ or β = `weight`, 1 or 1 + β = `strong_weight`,
-τ = `temperature`. A search that draws uses softmax(score), `logp_NV`; one that ranks adds up the score
-itself, `score_NV`, as the paper's beam search does.
+τ = `temperature`. Sampling uses softmax(score), `logp_NV`; beam search sums the score, `score_NV`, as in the
+paper.
 
-Differs from the papers: log p_weak is not let below −10⁴, so that a token which the weak model rules out
+Differs from the papers: log p_weak is at least −10⁴, so that a token of zero probability for the weak model
 has a finite score; O'Brien & Lewis write logits, which differ from log p by a constant of each step.
 """
 
@@ -32,12 +32,12 @@ from unspool.decode.combine.lockstep import Lockstep
 from unspool.interfaces import Step, StepModel
 
 FLOOR = -1e4
-"""The least log-probability that is subtracted."""
+"""Lower bound of log-probabilities that are subtracted."""
 
 
 @dataclass(frozen=True)
 class Contrast(Lockstep):
-    """Contrast(strong, weak): a model whose every search maximises the difference of the two."""
+    """Contrast(strong, weak): a model whose scores are the difference of two models."""
 
     strong: StepModel
     weak: StepModel
@@ -68,7 +68,7 @@ class Contrast(Lockstep):
         return self.strong, self.weak
 
     def join(self, steps: Sequence[Step]) -> Step:
-        """The contrast; what lies behind the probabilities is the strong model's."""
+        """The contrast; hidden states and attention are the strong model's."""
         strong, weak = steps
         weak_NV = weak.logp_NV
         if self.temperature != 1:
@@ -81,40 +81,38 @@ class Contrast(Lockstep):
 
 
 def plausible(logp_NV: Tensor, alpha: float) -> Tensor:
-    """True where p(i) ≥ α max_j p(j), so that at least one token of every row is; and where p(i) is NaN."""
+    """True if p(i) ≥ α max_j p(j) (at least one token of every row), or if p(i) is NaN."""
     threshold = math.log(alpha) if alpha else -math.inf
     return ~(logp_NV < logp_NV.amax(dim=-1, keepdim=True) + threshold)
 
 
 def check_alpha(contrast: StepModel) -> None:
-    """Refuse an `alpha` that is no share of the largest probability."""
+    """Refuse an `alpha` outside [0, 1]."""
     advice = "0 keeps every token, 1 only the most probable one."
     check_number(contrast, "alpha", at_least=0, at_most=1, advice=advice)
 
 
 @dataclass(frozen=True)
 class DExperts(Lockstep):
-    """DExperts(base, expert, anti_expert): a model steered by the difference of two others.
-
-    DExperts: move a model as an expert differs from an anti-expert.
+    """DExperts(base, expert, anti_expert): steer a model by the difference of an expert and an anti-expert.
 
         p̃(i) ∝ p(i) · (p₊(i) / p₋(i))^α,     p₊ the expert's, p₋ the anti-expert's
 
-    Liu et al. 2021, §2 (papers.bib: liu2021dexperts). `DExperts.proxy_tuning` is α = 1 with a small model
-    before and after tuning as anti-expert and expert: what tuning did to it is done to a large one,
+    Liu et al. 2021, §2 (papers.bib: liu2021dexperts). `DExperts.proxy_tuning` has α = 1, a tuned small
+    model as expert and the untuned one as anti-expert: a large model is steered as if it were tuned,
     Liu et al. 2024, §2 (papers.bib: liu2024tuning).
 
-    α is `weight`; 0 is the base alone. A search ranks and draws by log p̃. Differs from the papers: they add
-    logits, which differ from log p by a constant of each step. The log p₊ and log p₋ are not let below −10⁴,
-    so that their difference is a number; what the base rules out stays ruled out. DExperts cuts the base's
-    tail before it is moved: put a truncation into the search, which cuts after it.
+    α is `weight`; 0 is the base alone. Differs from the papers: they add logits, which differ from log p by a
+    constant of each step. log p₊ and log p₋ are at least −10⁴, so that their difference is finite; tokens of
+    zero probability for the base stay excluded. The paper truncates the base before steering; here a
+    truncation in the decoder cuts afterwards.
     """
 
     base: StepModel
     expert: StepModel
     anti_expert: StepModel
     weight: float = 2.0
-    """How far the base is moved; the paper has 2 against toxicity."""
+    """α; the paper uses 2 against toxicity."""
 
     def __post_init__(self) -> None:
         check_number(self, "weight", at_least=0, advice="0 is the base alone, 1 proxy tuning.")
@@ -122,7 +120,7 @@ class DExperts(Lockstep):
 
     @classmethod
     def proxy_tuning(cls, base: StepModel, tuned: StepModel, untuned: StepModel) -> Self:
-        """The base as if it had been tuned as the small model was."""
+        """Steer the base as if it were tuned like the small model."""
         return cls(base, tuned, untuned, weight=1.0)
 
     def parts(self) -> tuple[StepModel, ...]:
@@ -130,7 +128,7 @@ class DExperts(Lockstep):
         return self.base, self.expert, self.anti_expert
 
     def join(self, steps: Sequence[Step]) -> Step:
-        """The base, moved; what lies behind the probabilities is the base's."""
+        """The steered base; hidden states and attention are the base's."""
         base, expert, anti = steps
         moved_NV = self.weight * (expert.logp_NV.clamp(min=FLOOR) - anti.logp_NV.clamp(min=FLOOR))
         sum_NV = (base.logp_NV + moved_NV).masked_fill(base.logp_NV == -math.inf, -math.inf)

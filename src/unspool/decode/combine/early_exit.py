@@ -1,19 +1,19 @@
-"""DoLa: contrast what a model says with what one of its own early layers would have said.
+"""DoLa: contrast the predictions of a model with those of one of its early layers.
 
     log p̂(i) = F(i) − logsumexp_j F(j),   F(i) = log q_N(i) − log q_M(i)   if q_N(i) ≥ α max_j q_N(j), else −∞
     M = argmax_{ℓ ∈ candidates} JSD(q_N ‖ q_ℓ)
 
 Chuang et al. 2024, §2.2 (the choice of the layer) and §2.3 (the contrast) (papers.bib: chuang2024dola).
-q_ℓ is the distribution after ℓ blocks, N their number; the layer is chosen anew for every row and step, and
-a single candidate is the paper's static form.
+q_ℓ is the distribution after ℓ blocks, N their number; the layer is chosen for every row and step. A single
+candidate is the static form of the paper.
 
     low     even layers from 2 up to N/2 (to 20 in models of more than 40)   for longer answers and reasoning
     high    every second layer from N/2 (from N − 20) up to N               for short factual answers
 
-Differs from the paper: "low" leaves out the embedding, layer 0, as the paper does for models whose
-embedding is also their head; to have it, write the layers out: (0, 2, 4).
-Differs from Hugging Face: one layer for each row, where theirs is one for the batch; the divergence is
-Jensen and Shannon's, where theirs exchanges the arguments of KL; the last norm stands before every exit.
+Differs from the paper: "low" excludes the embedding, layer 0, as the paper does for tied embeddings; to
+include it, give the layers: (0, 2, 4). Differs from Hugging Face: the layer is chosen for each row, not for
+the batch; the divergence is the Jensen–Shannon divergence, while theirs swaps the arguments of KL; the last
+norm is applied before every exit.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from unspool.interfaces import Step, StepModel
 
 @dataclass(frozen=True)
 class EarlyExit(SameTokens):
-    """EarlyExit(model): the model, contrasted with itself at an earlier depth."""
+    """EarlyExit(model): a model contrasted with its early layers."""
 
     model: StepModel
     layers: str | tuple[int, ...] = "low"
-    """The candidates: "low", "high", or numbers of blocks, of which one alone is static."""
+    """The candidates: "low", "high", or numbers of blocks; a single one is static."""
     alpha: float = 0.1
-    """How probable a token must be to the whole model, as a share of its most probable one."""
+    """Minimum probability of a token as a share of the most probable one."""
 
     candidates: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    """The layers among which one is chosen for every row and step."""
-    view: StepModel = field(init=False, repr=False, compare=False)
-    """The model with these exits."""
+    """The candidate layers."""
+    exits_model: StepModel = field(init=False, repr=False, compare=False)
+    """The model whose Steps contain these exits."""
 
     def __post_init__(self) -> None:
         check_alpha(self)
@@ -59,8 +59,8 @@ class EarlyExit(SameTokens):
         layered = self.model.layered
         if layered is None:
             raise TypeError(
-                f"{type(self.model).__name__} cannot tell what its early layers would say: give a model that "
-                "is `layered`, such as a TransformerLM"
+                f"{type(self.model).__name__} does not return predictions of early layers: "
+                "use a `layered` model, such as a TransformerLM"
             )
         if isinstance(self.layers, str):
             candidates = BUCKETS[self.layers](layered.layers)
@@ -69,16 +69,16 @@ class EarlyExit(SameTokens):
             layers = items("EarlyExit.layers", self.layers, "numbers of blocks such as (2, 4)")
             candidates = tuple(as_whole("EarlyExit.layers", it, at_least=0, advice=advice) for it in layers)
             set_fields(self, layers=candidates)
-        set_fields(self, candidates=candidates, view=layered.exits(candidates))
+        set_fields(self, candidates=candidates, exits_model=layered.exits(candidates))
 
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, Any]:
         """Read the prompts."""
-        step, state = self.view.start(prompts)
+        step, state = self.exits_model.start(prompts)
         return self._contrast(step), state
 
     def step(self, state: Any, tokens_N: Tensor) -> tuple[Step, Any]:
         """Append one token to every row."""
-        step, state = self.view.step(state, tokens_N)
+        step, state = self.exits_model.step(state, tokens_N)
         return self._contrast(step), state
 
     def _contrast(self, step: Step) -> Step:
@@ -100,19 +100,19 @@ def divergence(logp: Tensor, logq: Tensor) -> Tensor:
     logm = torch.logaddexp(logp, logq) - math.log(2)
 
     def kl(loga: Tensor) -> Tensor:
-        # 0 log 0 is 0: a token of no probability adds nothing.
+        # 0 log 0 is 0.
         return torch.where(loga > -math.inf, loga.exp() * (loga - logm), 0.0).sum(dim=-1)
 
     return (kl(logp) + kl(logq)) / 2
 
 
 def low(depth: int) -> tuple[int, ...]:
-    """The lower half; in a model too shallow for one, the second layer or the one before the last."""
+    """The lower half; for a shallow model the second layer, or the one before the last."""
     return tuple(range(2, min(depth // 2, 20), 2)) or (min(2, depth - 1),)
 
 
 def high(depth: int) -> tuple[int, ...]:
-    """The upper half, the last layer left out."""
+    """The upper half without the last layer."""
     return tuple(range(max(depth // 2, depth - 20), depth, 2))
 
 

@@ -1,9 +1,9 @@
-"""An ensemble: several models vote on every token.
+"""Ensemble: average the predictions of several models.
 
     probability        p(i) = Σ_m w_m p_m(i)
     log_probability    p(i) ∝ exp Σ_m w_m log p_m(i)            Σ_m w_m = 1
 
-The mean of probabilities is large where any model's is, the mean of log-probabilities only where all are.
+The mean of probabilities is large if that of any model is; the mean of log-probabilities only if all are.
 The first is Stone's opinion pool, 1961 (papers.bib: stone1961opinion); the second a weighted product of
 experts, Hinton 2002, eq. 1 (papers.bib: hinton2002training).
 """
@@ -24,18 +24,18 @@ from unspool.interfaces import Step, StepModel
 
 @dataclass(frozen=True)
 class Ensemble(Lockstep):
-    """Ensemble((a, b, c)): a model that is the weighted mean of models."""
+    """Ensemble((a, b, c)): the weighted mean of models."""
 
     models: tuple[StepModel, ...]
     weights: tuple[float, ...] | None = None
-    """One for each model, in any unit; None for equal ones."""
+    """One for each model, up to a factor; None for equal weights."""
     mean: str = "probability"
     """What is averaged: "probability" or "log_probability"."""
 
     def __post_init__(self) -> None:
         set_fields(self, models=items("Ensemble.models", self.models, "a list of models"))
         if not self.models:
-            raise ValueError("an ensemble of no models says nothing: give at least one")
+            raise ValueError("the ensemble is empty: give at least one model")
         one_of("Ensemble.mean", self.mean, MEANS)
         if self.weights is not None:
             set_fields(self, weights=items("Ensemble.weights", self.weights, "a list of numbers, or None"))
@@ -56,7 +56,7 @@ class Ensemble(Lockstep):
         return self.models
 
     def join(self, steps: Sequence[Step]) -> Step:
-        """The mean; the models' hidden vectors live in different spaces, so that there is none."""
+        """The mean, without hidden states, because those of different models are not comparable."""
         logp_MNV = torch.stack([step.logp_NV for step in steps])
         weights = self.weights or (1.0,) * len(steps)
         share_M = torch.tensor(weights, dtype=logp_MNV.dtype, device=logp_MNV.device) / sum(weights)
@@ -73,8 +73,7 @@ def log_probability(logp_MNV: Tensor, share_M: Tensor) -> Tensor:
     sum_NV = (logp_MNV * share_M[:, None, None]).sum(dim=0)
     if bool((sum_NV.amax(dim=-1) == -math.inf).any()):
         raise ValueError(
-            "every token has probability 0 to some model of the ensemble, so that none is left: use "
-            'mean="probability", which needs one model only'
+            'every token has probability 0 for some model of the ensemble: use mean="probability"'
         )
     return torch.log_softmax(sum_NV, dim=-1)
 

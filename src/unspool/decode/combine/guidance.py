@@ -1,15 +1,14 @@
-"""Classifier-free guidance: follow a prompt more closely than the model itself would.
+"""Classifier-free guidance: follow a prompt more closely than the model does.
 
     log p̂(i | prompt) = log p(i | other) + γ (log p(i | prompt) − log p(i | other)),   normalised
 
 Sanchez et al. 2023, §2 (papers.bib: sanchez2023cfg), after Ho & Salimans 2022 (papers.bib: ho2022cfg). The
-other prompt is a negative one, or none: then the model reads the last token of the prompt alone, as Hugging
-Face has it. γ is `weight`: 1 is the model itself, 1.5 usual, 0 the model with the other prompt.
+other prompt is a negative prompt; without one, the model reads only the last token of the prompt, as in
+Hugging Face. γ is `weight`: 1 is the model, 1.5 is common, 0 is the model with the other prompt.
 
-Both prompts are read by one model, so that each step costs twice, and the longer of them limits how many
-tokens may follow. A search ranks and draws by log p̂.
-Differs from the paper: a log-probability is not let below −10⁴ before it is subtracted, so that a token
-which the other prompt rules out has a finite score; what the prompt itself rules out stays ruled out.
+One model reads both prompts, so that each step costs twice, and the longer prompt limits the new tokens.
+Differs from the paper: log-probabilities are at least −10⁴ before the subtraction, so that a token of zero
+probability for the other prompt has a finite score; tokens of zero probability for the prompt stay excluded.
 """
 
 from __future__ import annotations
@@ -32,82 +31,78 @@ from unspool.interfaces import Rewindable, Step, StepModel
 
 @dataclass(frozen=True)
 class Guidance(Lockstep):
-    """Guidance(model, 1.5): a model that does more of what its prompt asks for."""
+    """Guidance(model, 1.5): a model that follows its prompt more closely."""
 
     model: StepModel
     weight: float = 1.5
-    """How far to go from the other prompt's distribution to the prompt's, and beyond."""
+    """γ, the guidance scale."""
     negative: str | Sequence[int] | None = None
-    """The other prompt, a text or token ids (kept as a tuple); None for the last token of the prompt."""
+    """The negative prompt, a string or token ids; None for the last token of the prompt."""
 
     def __post_init__(self) -> None:
         check_model(self.model)
-        check_number(self, "weight", at_least=0, advice="1 is the model itself, 1.5 usual.")
+        check_number(self, "weight", at_least=0, advice="1 is the model, 1.5 is common.")
         if self.negative is not None and not isinstance(self.negative, str):
             set_fields(self, negative=ids_of(self.model, self.negative, 0))
         if self.negative is None and self.model.is_encoder_decoder:
-            raise ValueError(
-                "Guidance of an encoder–decoder needs a negative source: it reads no source without one"
-            )
+            raise ValueError("Guidance of an encoder–decoder needs a negative source")
         super().__post_init__()
 
     def parts(self) -> tuple[StepModel, ...]:
-        """The model with its prompt, then with the other one."""
+        """The model with its prompt, and with the other one."""
         other = None if self.negative is None else ids_of(self.model, self.negative, 0)
         return self.model, Reprompted(self.model, other)
 
     def join(self, steps: Sequence[Step]) -> Step:
-        """Beyond the prompt's; what lies behind the probabilities is the prompt's."""
-        asked, other = steps
+        """The guided distribution; hidden states and attention are those of the prompt."""
+        prompted, other = steps
         other_NV = other.logp_NV.clamp(min=FLOOR)
-        sum_NV = other_NV + self.weight * (asked.logp_NV.clamp(min=FLOOR) - other_NV)
-        sum_NV = sum_NV.masked_fill(asked.logp_NV == -math.inf, -math.inf)
+        sum_NV = other_NV + self.weight * (prompted.logp_NV.clamp(min=FLOOR) - other_NV)
+        sum_NV = sum_NV.masked_fill(prompted.logp_NV == -math.inf, -math.inf)
         return Step(
             torch.log_softmax(sum_NV, dim=-1),
-            asked.hidden_ND,
-            asked.attention,
+            prompted.hidden_ND,
+            prompted.attention,
             log_norm_N=sum_NV.logsumexp(dim=-1),
         )
 
 
 @dataclass(frozen=True)
 class Reprompted(SameTokens):
-    """A model that reads something else than its prompts: the same for all, or the last token of each."""
+    """A model that reads another prompt: the same for all rows, or the last token of each prompt."""
 
     model: StepModel
     prompt: tuple[int, ...] | None
 
     @property
     def rewindable(self) -> Self | None:
-        """Itself, where the model is."""
+        """This model, if the original is rewindable."""
         return None if self.model.rewindable is None else self
 
     def prompts_read(self, prompt: Sequence[int]) -> Sequence[tuple[StepModel, Sequence[int]]]:
-        """The model, the other prompt."""
+        """The model with the other prompt."""
         return [(self.model, self._other(prompt))]
 
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, Any]:
-        """Read the other prompt as often."""
+        """Read the other prompt for every row."""
         return self.model.start([self._other(prompt) for prompt in prompts])
 
     def _other(self, prompt: Sequence[int]) -> Sequence[int]:
         return prompt[-1:] if self.prompt is None else self.prompt
 
     def step(self, state: Any, tokens_N: Tensor) -> tuple[Step, Any]:
-        """As the model does."""
+        """Delegate to the model."""
         return self.model.step(state, tokens_N)
 
     def extend(self, state: Any, tokens_NT: Tensor) -> tuple[Step, Any]:
-        """As the model does."""
+        """Delegate to the model."""
         return self._rewindable().extend(state, tokens_NT)
 
     def rewind(self, state: Any, tokens: int) -> Any:
-        """As the model does."""
+        """Delegate to the model."""
         return self._rewindable().rewind(state, tokens)
 
     def _rewindable(self) -> Rewindable:
         if self.model.rewindable is None:
-            raise TypeError(
-                f"{type(self.model).__name__} cannot go back over tokens: ask `rewindable` before"
-            )
+            raise TypeError(f"{type(self.model).__name__} cannot rewind tokens: check `rewindable` first")
         return self.model.rewindable

@@ -1,8 +1,8 @@
-"""Several models that read the same rows side by side: what a contrast and an ensemble have in common.
+"""Lockstep: the base class of models that combine several models over the same rows.
 
     state = (state₁, …, state_M),   step = join(step₁, …, step_M)
 
-The models must mean the same text by the same token id; the whole is rewindable if every part is.
+The models must share a vocabulary; the combination is rewindable if every part is.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from unspool.decode.arguments import declares_abilities, shown
 from unspool.decode.prompts import reading
 from unspool.interfaces import Abilities, Rewindable, Step, StepModel, TokenizerLike
 
-NEEDED = ("vocab_size", "context", "tokenizer", "start", "step")
-"""What every model that is decoded has; what only some have is in `Abilities`."""
-SPREAD = 256
-"""How many ids, spread over the whole vocabulary, are looked at when two of them are compared."""
+REQUIRED = ("vocab_size", "context", "tokenizer", "start", "step")
+"""Attributes of every StepModel; optional ones are in `Abilities`."""
+COMPARED_TOKENS = 256
+"""Number of tokens, spread over the vocabulary, that are compared between two tokenizers."""
 
 
 @dataclass(frozen=True)
 class States:
-    """What each of the models remembers."""
+    """The states of all models."""
 
     parts: tuple[Any, ...]
 
@@ -36,15 +36,15 @@ class States:
 
 
 class Lockstep(Abilities):
-    """A StepModel made of StepModels; a subclass says which, and how their Steps become one."""
+    """A StepModel that combines StepModels; a subclass defines its parts and how to join their Steps."""
 
     @abstractmethod
     def parts(self) -> tuple[StepModel, ...]:
-        """The models, in the order in which `join` is given their Steps."""
+        """The models, in the order of the Steps in `join`."""
 
     @abstractmethod
     def join(self, steps: Sequence[Step]) -> Step:
-        """One Step from the Steps of all parts about the same rows."""
+        """Combine the Steps of all parts."""
 
     def __post_init__(self) -> None:
         check_parts(self.parts())
@@ -56,43 +56,43 @@ class Lockstep(Abilities):
 
     @property
     def source_vocab_size(self) -> int | None:
-        """The same of prompts."""
+        """The same for all parts."""
         return self.parts()[0].source_vocab_size
 
     @property
     def source_tokenizer(self) -> TokenizerLike | None:
-        """The first tokenizer of prompts that a part has."""
+        """The first source tokenizer of the parts."""
         return next(
             (part.source_tokenizer for part in self.parts() if part.source_tokenizer is not None), None
         )
 
     @property
     def rewindable(self) -> Self | None:
-        """Itself, where every part is."""
+        """This model, if every part is rewindable."""
         return None if any(part.rewindable is None for part in self.parts()) else self
 
     @property
     def context(self) -> int | None:
-        """The smallest of the parts'."""
+        """The smallest context of the parts."""
         return min((part.context for part in self.parts() if part.context is not None), default=None)
 
     def prompts_read(self, prompt: Sequence[int]) -> Sequence[tuple[StepModel, Sequence[int]]]:
-        """Every part, the prompt."""
+        """Every part reads the prompt."""
         return [(part, prompt) for part in self.parts()]
 
     @property
     def is_encoder_decoder(self) -> bool:
-        """Whether the parts do, all or none of them."""
+        """The same for all parts."""
         return self.parts()[0].is_encoder_decoder
 
     @property
     def tokenizer(self) -> TokenizerLike | None:
-        """The first tokenizer that a part has."""
+        """The first tokenizer of the parts."""
         return next((part.tokenizer for part in self.parts() if part.tokenizer is not None), None)
 
     @property
     def eos_ids(self) -> frozenset[int]:
-        """Those of the first part that has a tokenizer; without any tokenizer, those of the first part."""
+        """The end tokens of the first part with a tokenizer, or else of the first part."""
         parts = self.parts()
         return next((part for part in parts if part.tokenizer is not None), parts[0]).eos_ids
 
@@ -106,8 +106,8 @@ class Lockstep(Abilities):
             [part.step(past, tokens_N) for part, past in zip(self.parts(), state.parts, strict=True)]
         )
 
-    def _joined(self, said: Sequence[tuple[Step, Any]]) -> tuple[Step, States]:
-        return self.join([step for step, _ in said]), States(tuple(state for _, state in said))
+    def _joined(self, results: Sequence[tuple[Step, Any]]) -> tuple[Step, States]:
+        return self.join([step for step, _ in results]), States(tuple(state for _, state in results))
 
     def extend(self, state: States, tokens_NT: Tensor) -> tuple[Step, States]:
         """Every part appends the same tokens."""
@@ -115,7 +115,7 @@ class Lockstep(Abilities):
         return self._joined([part.extend(past, tokens_NT) for part, past in pairs])
 
     def rewind(self, state: States, tokens: int) -> States:
-        """Every part forgets as many tokens."""
+        """Every part removes as many tokens."""
         pairs = zip(self._rewindable(), state.parts, strict=True)
         return States(tuple(part.rewind(past, tokens) for part, past in pairs))
 
@@ -124,47 +124,46 @@ class Lockstep(Abilities):
 
 
 def check_model(model: Any) -> None:
-    """Refuse what cannot be decoded token by token."""
+    """Refuse values that are not StepModels."""
     if isinstance(model, str):
         raise TypeError(f"the model is the string {shown(model)}: load it first, us.load({shown(model)})")
     if isinstance(model, type):
         raise TypeError(f"the model is the class {model.__name__}: give a model such as us.load() returns")
-    if not all(hasattr(model, name) for name in NEEDED):
+    if not all(hasattr(model, name) for name in REQUIRED):
         labels = " It labels texts: use us.predict." if getattr(model, "labels", None) else ""
         raise TypeError(
-            f"{shown(model)} cannot be decoded, because it does not say what follows a text token by token."
+            f"{shown(model)} is not a model that generates text."
             f"{labels or ' Give a model such as us.load() returns.'}"
         )
     if not declares_abilities(model):
         raise TypeError(
-            f"{shown(model)} does not say what it can do besides. Write class {type(model).__name__}"
-            "(unspool.interfaces.Abilities), which says that it can do nothing more."
+            f"{shown(model)} does not declare its abilities: inherit them, class {type(model).__name__}"
+            "(unspool.interfaces.Abilities)"
         )
 
 
 def check_parts(models: Sequence[StepModel]) -> None:
-    """Refuse models that read a prompt or a token id differently, before any of them is run."""
+    """Refuse models with different kinds of prompts or vocabularies."""
     for model in models:
         check_model(model)
     first = models[0]
     for place, model in enumerate(models[1:], start=1):
         if model.is_encoder_decoder != first.is_encoder_decoder:
-            does = ["continues its prompt", "answers it as a source"]
+            kinds = ["a language model", "an encoder–decoder"]
             raise ValueError(
-                f"model 0 {does[first.is_encoder_decoder]} and model {place} "
-                f"{does[model.is_encoder_decoder]}: what one of them writes is no text of the other. "
-                " Take two language models, or two encoder–decoders."
+                f"model 0 is {kinds[first.is_encoder_decoder]} and model {place} is "
+                f"{kinds[model.is_encoder_decoder]}: combine models of one kind"
             )
         if model.vocab_size != first.vocab_size:
             raise ValueError(
-                f"model 0 has {first.vocab_size} tokens and model {place} has {model.vocab_size}: models can "
-                "only be combined over one vocabulary. Take two sizes of one model family."
+                f"model 0 has {first.vocab_size} tokens and model {place} has {model.vocab_size}: "
+                "combine models with one vocabulary, such as two sizes of one family"
             )
         (ours, our_size), (theirs, their_size) = reading(first), reading(model)
         if our_size != their_size:
             raise ValueError(
-                f"model 0 has {our_size} tokens for sources and model {place} has {their_size}: models can "
-                "only be combined over one vocabulary."
+                f"model 0 has {our_size} source tokens and model {place} has {their_size}: "
+                "combine models with one vocabulary"
             )
         if first.tokenizer is not None and model.tokenizer is not None:
             _check_texts(first.tokenizer, model.tokenizer, place)
@@ -177,14 +176,13 @@ def check_parts(models: Sequence[StepModel]) -> None:
 
 
 def _check_texts(first: TokenizerLike, other: TokenizerLike, place: int) -> None:
-    # What is compared is what ids mean: two tokenizers may cut text differently, or begin it differently, and
-    # still share a vocabulary.
+    # Compare the text of ids: two tokenizers may split text differently and still share a vocabulary.
     shared = min(first.vocab_size, other.vocab_size)
-    for token in sorted({shared * i // SPREAD for i in range(SPREAD if shared else 0)}):
+    for token in sorted({shared * i // COMPARED_TOKENS for i in range(COMPARED_TOKENS if shared else 0)}):
         ours, theirs = first.decode([token]), other.decode([token])
-        # A special token may be shown by one tokenizer and left out by the other.
+        # One of the tokenizers may hide a special token.
         if ours and theirs and ours != theirs:
             raise ValueError(
-                f"token {token} is {ours!r} to model 0 and {theirs!r} to model {place}: models can only be "
-                "combined over one vocabulary. Take two models that were made with the same tokenizer."
+                f"token {token} is {ours!r} in model 0 and {theirs!r} in model {place}: "
+                "combine models with the same tokenizer"
             )

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 
 from unspool.decode.arguments import as_number, as_whole, function_of, set_fields, shown
 from unspool.decode.hypothesis import Hypothesis, Job, Ranked
-from unspool.decode.ranking import Coverage, LengthPenalty, Proved, Standing, Stop, Sum
+from unspool.decode.ranking import BeamStatus, Coverage, LengthPenalty, Proved, Stop, Sum
 from unspool.decode.search.candidates import Candidate
 from unspool.decode.search.sampling import bind_transforms, check_transforms
 from unspool.interfaces import FinishReason, StepModel, Transform
@@ -269,7 +269,7 @@ class BeamState:
     def consider(self, rising: bool) -> None:
         """Close the pool if the stop rule allows it."""
         if self.live and not self.closed and len(self.pool) == self.options.pool_size:
-            standing = Standing(
+            status = BeamStatus(
                 worst=self.pool[-1].score,
                 total=max(self.totals),
                 length=len(self.live[0].hypothesis.tokens),
@@ -277,7 +277,7 @@ class BeamState:
                 penalty=self.options.length_penalty,
                 rising=rising,
             )
-            self.closed = self.options.stop(standing)
+            self.closed = self.options.stop(status)
 
     def leave(self) -> None:
         """Stop: the live hypotheses do not grow any more."""

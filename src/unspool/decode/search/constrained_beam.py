@@ -31,7 +31,7 @@ from unspool.decode.hypothesis import Hypothesis, Job, SearchStep
 from unspool.decode.search.beam import BeamScores, run_beams
 from unspool.decode.search.beam_state import BeamKeywords, BeamOptions, BeamSearch, BeamState, Tree
 from unspool.decode.search.candidates import Candidate, propose
-from unspool.decode.transforms.biases import spelled
+from unspool.decode.transforms.biases import encode_words
 from unspool.interfaces import Detokenizer, StepModel, Transform
 
 Phrase = tuple[int, ...]
@@ -169,7 +169,7 @@ class ConstrainedBeam(BeamSearch):
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
         """Yield a SearchStep for each step; the texts of a request end when its beam stops."""
         options = self.options.bind(model, job)
-        phrases = Phrases.of(spelled(phrase, model, "phrase") for phrase in self.phrases)
+        phrases = Phrases.of(encode_words(phrase, model, "phrase") for phrase in self.phrases)
         _check(phrases, model, job)
         requests = [
             [_PhraseBeam(options, job, place, phrases, reader)]

@@ -1,4 +1,4 @@
-"""Transforms: how a row of scores is reshaped before a token is drawn. They apply in the order written."""
+"""Transforms: reshape the scores of every row before a token is drawn. They apply in the order given."""
 
 from unspool.decode.transforms.biases import BadWords, LogitBias, SequenceBias
 from unspool.decode.transforms.feedback import AdaptiveP, Mirostat

@@ -1,13 +1,4 @@
-"""Logit bias: raise or lower single tokens.
-
-    score′(x) = score(x) + β(x)
-
-As `logit_bias` in the OpenAI API.
-papers.bib: openai2023penalties
-
-The same on logits and on log-probabilities: a bias is additive. Biases are finite: −100 all but forbids a
-token and 100 all but forces it; to forbid it, use BadWords.
-"""
+"""Biases of tokens and sequences: logit bias, sequence bias and bad words."""
 
 from __future__ import annotations
 
@@ -27,10 +18,19 @@ from unspool.interfaces import Step, StepModel
 
 @dataclass(frozen=True)
 class LogitBias:
-    """Add a bias to each of the tokens named."""
+    """Logit bias: add a constant to the scores of single tokens.
+
+        score′(x) = score(x) + β(x)
+
+    As `logit_bias` in the OpenAI API.
+    papers.bib: openai2023penalties
+
+    A bias has the same effect on logits and log-probabilities. Biases are finite: −100 almost forbids a token
+    and 100 almost forces it; to forbid it, use BadWords.
+    """
 
     bias: Mapping[int, float] | Iterable[tuple[int, float]]
-    """Token id → what is added; kept as a sorted tuple of pairs."""
+    """Token id → bias; stored as a sorted tuple of pairs."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bias", self._pairs())
@@ -54,10 +54,7 @@ class LogitBias:
 def due(
     sequences: Iterable[tuple[int, ...]], history: Sequence[Hypothesis]
 ) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """(row, sequence) for every sequence that the next token of that row may complete; prompts count.
-
-    Rules about sequences of tokens apply to the last token, where the tokens before it have just been
-    written.
+    """(row, sequence) for every sequence that the next token of that row may complete, prompt included.
 
     s = (s₁, …, s_m) is due on a hypothesis  ⇔  the hypothesis ends with s₁ … s_{m−1}
     """
@@ -65,61 +62,55 @@ def due(
     for sequence in sequences:
         by_length.setdefault(len(sequence), []).append(sequence)
     for row, hypothesis in enumerate(history):
-        said = tokens_so_far(hypothesis, prompt=True)
+        tokens = tokens_so_far(hypothesis, prompt=True)
         for length, group in by_length.items():
-            if len(said) < length - 1:
+            if len(tokens) < length - 1:
                 continue
-            tail = said[len(said) - length + 1 :]
+            tail = tokens[len(tokens) - length + 1 :]
             for sequence in group:
                 if sequence[:-1] == tail:
                     yield row, sequence
 
 
-# Words as token ids: how the model's tokenizer writes them where a text goes on.
-
-
-def spelled(words: str | Sequence[int], model: StepModel, role: str) -> tuple[int, ...]:
-    """Token ids as they are; a string as the tokenizer writes it, without what it puts before every text."""
+def encode_words(words: str | Sequence[int], model: StepModel, role: str) -> tuple[int, ...]:
+    """Encode a string without BOS; return token ids as they are."""
     if not isinstance(words, str):
         return tuple(words)
     if model.tokenizer is None:
         raise ValueError(
-            f"the {role} {words!r} needs a tokenizer, and this model has none. Give it as token ids."
+            f"the {role} {words!r} needs a tokenizer, which this model does not have: give token ids"
         )
     tokens = model.tokenizer.encode(words)
     ids = tuple(tokens[1:] if tokens and tokens[0] == model.tokenizer.bos_id else tokens)
     if not ids:
-        raise ValueError(f"the {role} {words!r} has no tokens in this model's vocabulary. Leave it out.")
+        raise ValueError(f"the {role} {words!r} is empty in this model's vocabulary: leave it out")
     return ids
 
 
 @dataclass(frozen=True)
 class SequenceBias:
-    """Add a bias to the last token of each sequence, where the others have just been written.
-
-    Sequence bias: raise or lower token sequences at the moment when they would be completed.
+    """Sequence bias: add a constant to the token that completes a sequence.
 
         score′(x) = score(x) + Σ_s β_s   over sequences s = (…, x) whose other tokens end the text
 
     As in Hugging Face's generate (Wolf et al. 2020), with its results.
     papers.bib: wolf2020transformers
 
-    A single token is always biased; of a longer sequence, the last token is, where the others were just
-    written (in the prompt or after it; the source of an encoder–decoder is no part of its text). A string
-    stands for the tokens that the model's tokenizer writes it with (mind the space before a word). Biases are
-    finite; to forbid a sequence, use BadWords.
+    A single token is always biased; of a longer sequence, the last token is biased if the text ends with the
+    others (prompt included, but not the source of an encoder–decoder). The model's tokenizer encodes strings
+    (mind the space before a word). Biases are finite; to forbid a sequence, use BadWords.
     """
 
     bias: Mapping[Any, float] | Iterable[tuple[Any, float]]
-    """String or sequence of token ids → what is added; kept as a sorted tuple of pairs."""
+    """String or sequence of token ids → bias; stored as a sorted tuple of pairs."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bias", biases("SequenceBias.bias", self.bias))
 
     def bind(self, model: StepModel, job: Job) -> SequenceBias:  # noqa: ARG002
-        """With token ids for every string."""
+        """Encode the strings."""
         pairs = biases("SequenceBias.bias", self.bias)
-        return SequenceBias([(spelled(words, model, "sequence"), bias) for words, bias in pairs])
+        return SequenceBias([(encode_words(words, model, "sequence"), bias) for words, bias in pairs])
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
         """(N, V) → (N, V)."""
@@ -136,21 +127,17 @@ class SequenceBias:
 
 @dataclass(frozen=True)
 class BadWords:
-    """Let none of the words be written.
+    """Bad words: ban the token that would complete a forbidden sequence.
 
-    Bad words: ban token sequences from ever being completed.
-
-        ban x  ⇔  some forbidden sequence ends with x and the hypothesis ends with all that comes before
+        ban x  ⇔  some forbidden sequence ends with x and the hypothesis ends with its other tokens
 
     As in Hugging Face's generate (Wolf et al. 2020), whose banned set this is.
     papers.bib: wolf2020transformers
 
-    A single token is always banned; of a longer sequence, the last token is, where the others were just
-    written (in the prompt or after it; the source of an encoder–decoder is no part of its text). A string
-    stands for the tokens that the model's tokenizer writes it with, as it stands and after a space. A word
-    may have other spellings in tokens, capitalised or cut elsewhere: give those that matter. A row whose last
-    tokens are all banned keeps the one that the model finds most probable among the others; a ban on the
-    whole vocabulary is lifted (see `scores.ban`).
+    A single token is always banned; of a longer sequence, the last token is banned if the text ends with the
+    others (prompt included, but not the source of an encoder–decoder). The model's tokenizer encodes strings,
+    with and without a space before. A word may have other encodings, such as capitalised ones: give those
+    that matter. If all remaining tokens of a row are banned, see `scores.ban`.
     """
 
     sequences: Iterable[str | Sequence[int]]
@@ -159,19 +146,17 @@ class BadWords:
     def __post_init__(self) -> None:
         sequences = set(phrases("BadWords.sequences", self.sequences))
         if not sequences:
-            raise ValueError(
-                "BadWords.sequences is empty, but needs at least one. Leave BadWords out instead."
-            )
+            raise ValueError("BadWords.sequences is empty: give at least one, or leave BadWords out")
         order = sorted(sequences, key=lambda one: (isinstance(one, str), one))
         object.__setattr__(self, "sequences", tuple(order))
 
     def bind(self, model: StepModel, job: Job) -> BadWords:  # noqa: ARG002
-        """With token ids for every string, as it stands and after a space."""
+        """Encode the strings, with and without a space before."""
         written = (
             (one, f" {one}") if isinstance(one, str) and not one[0].isspace() else (one,)
             for one in self.sequences
         )
-        return BadWords({spelled(one, model, "bad word") for forms in written for one in forms})
+        return BadWords({encode_words(one, model, "bad word") for forms in written for one in forms})
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:
         """(N, V) → (N, V)."""

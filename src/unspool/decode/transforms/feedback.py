@@ -1,19 +1,6 @@
-"""Mirostat (version 2): steer the surprise of the text towards τ bits a token by feedback.
+"""Feedback sampling: Mirostat and Adaptive-P adjust a target to the text so far.
 
-    keep x  ⇔  −log₂ p(x) ≤ μ_t  or  p(x) = max p
-    μ₁ = 2τ,   μ_{t+1} = μ_t − η (S_t − τ),   S_t = −log₂ q_t(x_t)      ⇒   μ_t = 2τ − η Σ_{s<t} (S_s − τ)
-
-q_t is the distribution that x_t was drawn from.
-
-Basu, Ramachandran, Keskar & Varshney 2021, §4 (algorithm 1, with the Zipf estimate of k replaced by the
-direct cut at μ: "mirostat 2.0" in the authors' code).
-papers.bib: basu2021mirostat
-
-τ is `tau`, η is `lr`. There is no state: μ is computed anew from the scores on each hypothesis, which are the
-log-probabilities of its tokens in the distributions that they were drawn from. So a beam may fork it and a
-seed repeats it. Put Mirostat last: transforms after it change q and so what it learns from. Ties: equal
-probabilities are kept or cut together. Differs from the paper: S is measured in the truncated distribution,
-as llama.cpp does, not in the model's own.
+Neither has a state: the target is computed from each hypothesis, so that beams fork and seeds repeat.
 """
 
 from __future__ import annotations
@@ -33,17 +20,30 @@ from unspool.interfaces import Step
 
 @dataclass(frozen=True)
 class Mirostat:
-    """Keep tokens of at most mu bits, mu following the text."""
+    """Mirostat (version 2): keep the surprise of the text near τ bits per token by feedback.
+
+        keep x  ⇔  −log₂ p(x) ≤ μ_t  or  p(x) = max p
+        μ₁ = 2τ,   μ_{t+1} = μ_t − η (S_t − τ),   S_t = −log₂ q_t(x_t)      ⇒   μ_t = 2τ − η Σ_{s<t} (S_s − τ)
+
+    q_t is the distribution that x_t was drawn from. τ is `tau`, η is `lr`.
+
+    Basu, Ramachandran, Keskar & Varshney 2021, §4 (algorithm 1, with the Zipf estimate of k replaced by the
+    direct cut at μ: "mirostat 2.0" in the authors' code).
+    papers.bib: basu2021mirostat
+
+    Put Mirostat last: transforms after it change q. Ties: equal probabilities are kept or cut together.
+    Differs from the paper: S is measured in the truncated distribution, as in llama.cpp, not in the model's.
+    """
 
     tau: float = 5.0
     lr: float = 0.1
 
     def __post_init__(self) -> None:
-        check_number(self, "tau", above=0, advice="It is the surprise aimed at, in bits: 3 … 8.")
+        check_number(self, "tau", above=0, advice="It is the target surprise in bits: 3 … 8.")
         check_number(self, "lr", at_least=0, advice="Common is 0.1; 0 keeps mu at 2·tau.")
 
     def mu(self, hypothesis: Hypothesis) -> float:
-        """The most bits that the next token of a hypothesis may have."""
+        """Maximum surprise of the next token of a hypothesis, in bits."""
         bits = -math.fsum(hypothesis.scores) / math.log(2)
         return 2 * self.tau - self.lr * (bits - len(hypothesis.scores) * self.tau)
 
@@ -52,21 +52,19 @@ class Mirostat:
         peak_N1 = peaks(scores_NV, history)
         floors = [[-self.mu(hypothesis) * math.log(2)] for hypothesis in history]
         floor_N1 = torch.tensor(floors, dtype=torch.float64, device=scores_NV.device)
-        # Where even the best token is too surprising, the floor comes down to it.
+        # The best token always stays.
         return cut(scores_NV, scores_NV >= torch.minimum(floor_N1, peak_N1.double()))
 
 
 PEAK = 5.0
 SHARPNESS = 10.0
 WIDTH = 0.3
-"""llama.cpp's constants: the score at the target, how fast it falls, and over which distance."""
+"""Constants of llama.cpp: the score at the target, its slope, and the scale of the distance."""
 
 
 @dataclass(frozen=True)
 class AdaptiveP:
-    """Favour tokens near a target probability, which is corrected by what was written.
-
-    Adaptive-P: favour tokens whose probability is near a target that keeps the text's average there.
+    """Adaptive-P: favour tokens near a target probability, corrected so that the text's average stays there.
 
         s′(x) = 5 − 10 d² / (1 + d),     d = |p(x) − t̂| / 0.3
         t̂ = clamp(2t − m, 0, 1),         m₀ = t,   m_{i+1} = λ m_i + (1 − λ) p(x_i)
@@ -74,31 +72,25 @@ class AdaptiveP:
     MrJackSpade & ddh0 2025 (llama.cpp, pull request 17927; §3 of the author's documentation).
     papers.bib: jackspade2025adaptivep
 
-    t is `target`, λ is `decay`: the average looks back over about 1/(1 − λ) tokens. Where the last tokens
-    were more probable than the target, less probable ones are favoured, and the other way round. Only the
-    distance to t̂ counts, so that two tokens of one probability stay equal; many improbable tokens are each
-    as near to a low t̂ as the next, so cut them first (MinP(0.05)), and put AdaptiveP last. Tokens that were
-    cut stay cut.
+    t is `target`, λ is `decay`: the average covers about 1/(1 − λ) tokens. If the last tokens were more
+    probable than the target, less probable ones are favoured, and vice versa. All improbable tokens are close
+    to a low t̂, so cut them first (MinP(0.05)), and put AdaptiveP last. Cut tokens stay cut.
 
-    There is no state: m is computed anew from each hypothesis, so a beam may fork it and a seed repeats it.
-    Differs from llama.cpp: p(x_i) of the tokens so far is the model's own; there it is what the rules before
-    left of it. Without rules before it, the two are the same. p(x) of the token to come is, here as there,
-    what the rules before left.
+    Differs from llama.cpp: p(x_i) of the tokens so far is the model's; there it is the probability after
+    earlier transforms. p(x) of the next token is, as there, the probability after earlier transforms.
     """
 
     target: float = 0.5
     decay: float = 0.9
 
     def __post_init__(self) -> None:
+        check_number(self, "target", at_least=0, at_most=1, advice="Common is 0.5; lower is more surprising.")
         check_number(
-            self, "target", at_least=0, at_most=1, advice="0.3 surprises, 0.5 is usual, 0.9 hardly dares."
-        )
-        check_number(
-            self, "decay", at_least=0, at_most=0.99, advice="Common is 0.9: it remembers ten tokens."
+            self, "decay", at_least=0, at_most=0.99, advice="Common is 0.9, an average over ten tokens."
         )
 
-    def adapted(self, hypothesis: Hypothesis) -> float:
-        """t̂: the probability that the next token of a hypothesis is best to have."""
+    def adapted_target(self, hypothesis: Hypothesis) -> float:
+        """t̂: the target probability of the next token of a hypothesis."""
         mean = self.target
         for logp in hypothesis.logps:
             mean = self.decay * mean + (1 - self.decay) * math.exp(logp)
@@ -108,7 +100,7 @@ class AdaptiveP:
         """(N, V) → (N, V)."""
         peaks(scores_NV, history)
         wanted_N1 = scores_NV.new_tensor(
-            [[self.adapted(hypothesis)] for hypothesis in history], dtype=torch.float64
+            [[self.adapted_target(hypothesis)] for hypothesis in history], dtype=torch.float64
         )
         distance_NV = (precise(scores_NV).softmax(dim=-1) - wanted_N1.to(scores_NV.dtype)).abs() / WIDTH
         shaped_NV = PEAK - SHARPNESS * distance_NV.square() / (1 + distance_NV)

@@ -1,9 +1,4 @@
-"""Leave nothing but given tokens in some rows.
-
-    score′(x) = 0 if x is among the tokens else −∞
-
-The tokens come back even where an earlier rule had cut them, and are equally probable.
-"""
+"""Forced tokens: forced BOS, forced EOS and minimum length."""
 
 from __future__ import annotations
 
@@ -21,7 +16,7 @@ from unspool.interfaces import Step, StepModel
 
 
 def force(scores_NV: Tensor, rows: Sequence[int], tokens: Sequence[int]) -> Tensor:
-    """The scores with only `tokens` left in `rows`; the other rows as they are."""
+    """Leave only `tokens` in `rows`, equally probable, even if an earlier transform has cut them."""
     if not rows:
         return scores_NV
     only_V = torch.full_like(scores_NV[0], -math.inf)
@@ -33,17 +28,15 @@ def force(scores_NV: Tensor, rows: Sequence[int], tokens: Sequence[int]) -> Tens
 
 @dataclass(frozen=True)
 class ForcedBOS:
-    """Begin every text with this token.
+    """Forced BOS: the first generated token is a given one.
 
-    Forced beginning: the first token generated is a given one.
-
-        p′(x) = [x = b]   where nothing was generated yet
+        p′(x) = [x = b]   for the first generated token
 
     Liu et al. 2020 (mBART: the first token names the target language); `forced_bos_token_id` in Hugging Face.
     papers.bib: liu2020mbart
 
-    Differs from Hugging Face: it counts a decoder's tokens and forces the second one, after the start token;
-    here the first *generated* token is forced, whatever the prompt.
+    Differs from Hugging Face, which forces the second token of the decoder, after the start token; here it is
+    the first generated token after any prompt.
     """
 
     token: int
@@ -62,11 +55,9 @@ class ForcedBOS:
 
 @dataclass(frozen=True)
 class ForcedEOS:
-    """End every text at `length` tokens at the latest, the end counted.
+    """Forced EOS: a text ends with its length-th token at the latest, the end token included.
 
-    Forced end: a text that has not ended before ends with its length-th token.
-
-        p′(x) = [x ∈ EOS] / |EOS|   where length − 1 tokens were generated
+        p′(x) = [x ∈ EOS] / |EOS|   if length − 1 tokens were generated
 
     As `forced_eos_token_id` in Hugging Face's generate (Wolf et al. 2020).
     papers.bib: wolf2020transformers
@@ -76,15 +67,15 @@ class ForcedEOS:
 
     length: int
     eos: int | Iterable[int] | None = None
-    """One end-of-text token, or several, then equally probable, kept as a tuple; None for the model's."""
+    """One or more end-of-text tokens, equally probable; None for those of the model."""
 
     def __post_init__(self) -> None:
-        check_int(self, "length", at_least=1, advice="Count the end itself.")
+        check_int(self, "length", at_least=1, advice="It includes the end token.")
         if self.eos is not None:
             set_fields(self, eos=ids("ForcedEOS.eos", self.eos))
 
     def bind(self, model: StepModel, job: Job) -> ForcedEOS:  # noqa: ARG002
-        """With the job's end-of-text tokens, where none were given."""
+        """Use the end-of-text tokens of the job if none were given."""
         return self if self.eos is not None else replace(self, eos=ends("ForcedEOS.eos", job.eos))
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
@@ -98,23 +89,20 @@ class ForcedEOS:
 
 @dataclass(frozen=True)
 class MinLength:
-    """Let no text end before n tokens.
-
-    Minimum length: ban the end of the text until enough tokens have been written.
+    """Minimum length: ban the end of the text before n tokens.
 
         ban EOS  ⇔  fewer than n tokens were generated
 
     As `min_new_tokens` in Hugging Face's generate (Wolf et al. 2020); its `min_length` counts the prompt,
     too. papers.bib: wolf2020transformers
 
-    The n-th token is the last that may not be an end: a text of finish "eos" holds at least n tokens before
-    it. A row that has nothing but an end left continues with the token that the model finds most probable
-    among the others (see `scores.ban`).
+    A text with finish_reason "eos" has at least n tokens before its end. If only end tokens are left in a
+    row, see `scores.ban`.
     """
 
     n: int
     eos: int | Iterable[int] | None = None
-    """One end-of-text token, or several, kept as a tuple; None for those of the model."""
+    """One or more end-of-text tokens; None for those of the model."""
 
     def __post_init__(self) -> None:
         check_int(self, "n", at_least=0, advice="0 is off.")
@@ -122,7 +110,7 @@ class MinLength:
             set_fields(self, eos=ids("MinLength.eos", self.eos))
 
     def bind(self, model: StepModel, job: Job) -> MinLength:  # noqa: ARG002
-        """With the job's end-of-text tokens, where none were given."""
+        """Use the end-of-text tokens of the job if none were given."""
         return self if self.eos is not None else replace(self, eos=ends("MinLength.eos", job.eos))
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:

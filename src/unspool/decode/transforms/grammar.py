@@ -1,25 +1,22 @@
-"""Grammar: let a text be nothing but a beginning of what a grammar describes, and end where it is complete.
+"""Grammar: constrain a text to a JSON schema, a regular expression, a grammar or a list of choices.
 
-    q(x_t | x_{<t}) = p(x_t | x_{<t}) · [x_{<t} x_t begins a text of L] / Z_t,     Z_t = Σ of what is allowed
+    q(x_t | x_{<t}) = p(x_t | x_{<t}) · [x_{<t} x_t is a prefix of a text of L] / Z_t,     Z_t = allowed mass
 
-Willard & Louf 2023, §3 (the mask); Park et al. 2024, §3 (what it is not). The masks are llguidance's.
+Willard & Louf 2023, §3 (the mask); Park et al. 2024, §3 (its bias). llguidance computes the masks.
 papers.bib: willard2023guided, park2024grammar, llguidance
 
-L is given as one of: a JSON schema, a regular expression, a grammar in llguidance's Lark, or a list of texts.
-The text reads from its first new token to its end, without the prompt. A limit of tokens, or a stop string,
-may cut it: `finish` is "eos" where it is whole. A model that writes a text from right to left takes choices
-only, as they read.
+The grammar covers the generated text, without the prompt. A token limit or a stop string may cut the text: it
+is complete if finish_reason is "eos". A right-to-left model supports choices only.
 
-Sampling under a mask is not conditioning: q(x) = p(x) / Π Z_t, while p(x | L) ∝ p(x). Where a grammar
-leaves little (Z small), q goes on as if that had been likely. What is missing is known: exp(Σ logps − Σ
-scores) of an Output is Π Z_t, where Grammar is the only rule, and texts weighted (or drawn again) by it are
-texts of p(x | L), the more exactly the more there are. A beam adds up log q, and so finds the best of q.
+Sampling under a mask is not conditioning: q(x) = p(x) / Π Z_t, while p(x | L) ∝ p(x). exp(Σ logps − Σ scores)
+of an Output is Π Z_t if Grammar is the only transform; texts weighted or resampled by it approximate
+p(x | L). A beam sums log q.
 
-Put it last: rules after it see what it leaves, and a rule that brings another token back (ForcedBOS) leaves
-the grammar. Where rules before it cut all that is allowed, the most probable allowed token of the model
-stays; where the model itself rules all of them out, they are equally probable.
-Differs from llguidance: white space in JSON is at most one `whitespace`, a regular expression, wherever it
-may stand, since a small model likes to go on with spaces for ever; r"[ \n\t]*" leaves it free.
+Put it last, because a later transform that restores a token (ForcedBOS) breaks the grammar. If earlier
+transforms cut all allowed tokens, the model's most probable allowed token stays; if the model gives all of
+them zero probability, they are equally probable. Differs from llguidance: white space in JSON matches
+`whitespace`, by default at most one space, because small models tend to repeat spaces; r"[ \n\t]*" allows
+any.
 """
 
 from __future__ import annotations
@@ -45,7 +42,7 @@ from unspool.interfaces import Step, StepModel, TokenizerLike
 
 
 def parser() -> Any:
-    """llguidance, which an extra installs."""
+    """Import llguidance, which an extra installs."""
     try:
         import llguidance
     except ImportError as error:
@@ -54,16 +51,11 @@ def parser() -> Any:
 
 
 class TokenBytes:
-    """The tokens of one text, for models with `size` tokens whose texts end with `ends`.
+    """The bytes of a model's tokens, for llguidance.
 
-    A model's tokens as the bytes that they add to a text, for a parser that reads bytes.
-
-    Some tokenizers write the first token of a text otherwise than the later ones: words have a space before
-    them, but not the first. For these every token is there twice, id V + i being token i at the beginning of
-    a text.
-
-    Where a tokenizer writes a space before every token but the first, no token can begin without one after a
-    prompt: the space belongs to the prompt then, and a grammar does not see it.
+    Some tokenizers write the first token of a text without its space. For these, every token has a second id,
+    V + i for token i in the first position. If the tokenizer writes a space before every later token, the
+    space after a prompt does not count as a part of the text.
     """
 
     def __init__(self, text: TokenizerLike, size: int, ends: frozenset[int]) -> None:
@@ -78,38 +70,38 @@ class TokenBytes:
 
     @cached_property
     def known(self) -> Any:
-        """The same as llguidance keeps it: a trie."""
+        """The tokenizer of llguidance, a trie."""
         llguidance = parser()
         wrapped = llguidance.TokenizerWrapper(_Tokens(self))
         return llguidance.LLTokenizer(wrapped, n_vocab=len(wrapped.tokens), eos_token=sorted(self.ends))
 
     def pieces(self) -> list[bytes]:
-        """The bytes by id. Special tokens have their names; in there, no text spells them."""
+        """The bytes of every id; special tokens have their names, which text cannot match."""
         named = [
             self.text.show(token).encode() if piece is None and token < self.text.vocab_size else piece or b""
             for token, piece in enumerate(self._later)
         ]
         return named + [piece or b"" for piece in self._first]
 
-    def begins(self, hypothesis: Hypothesis) -> bool:
-        """Whether what follows the prompt is read as the beginning of a text."""
+    def is_first(self, hypothesis: Hypothesis) -> bool:
+        """Whether the first new token has the form of a first token."""
         if not self.twice:
             return False
         return self._spaced or not hypothesis.prompt or self.text.piece(hypothesis.prompt[-1]) is None
 
     def id_of(self, token: int, first: bool) -> int:
-        """A token's id in `known`."""
+        """The id of a token in llguidance."""
         return token + self.size if first and not self.special[token] else token
 
     def allowed(self, bits: bytes, first: bool) -> NDArray[np.bool_]:
-        """(V): which tokens a mask of `known` allows."""
+        """(V): the tokens that a mask of llguidance allows."""
         mask = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little").astype(bool)
         later = mask[: self.size]
         return mask[self.size : 2 * self.size] | (later & self.special) if first else later
 
 
 class _Tokens:
-    """What llguidance asks of a tokenizer."""
+    """The tokenizer interface of llguidance."""
 
     def __init__(self, of: TokenBytes) -> None:
         self.tokens: Sequence[bytes] = of.pieces()
@@ -125,103 +117,96 @@ _KNOWN: WeakKeyDictionary[TokenizerLike, dict[tuple[int, frozenset[int]], TokenB
 
 
 def token_bytes(text: TokenizerLike, size: int, ends: frozenset[int]) -> TokenBytes:
-    """The same for the same text: half a second's work for 50,000 tokens, done once."""
+    """Cached TokenBytes: half a second of work for 50,000 tokens."""
     found = _KNOWN.setdefault(text, {})
     if (size, ends) not in found:
         found[size, ends] = TokenBytes(text, size, ends)
     return found[size, ends]
 
 
-# How far each hypothesis has come in a grammar.
-#
-# The state of the parser is a function of a hypothesis's tokens, and is kept only in order not to read them
-# again: a hypothesis goes on from where its beginning was, on a copy, so that beams fork and drafts are taken
-# back. What is not kept any more is read anew.
-
-
 @dataclass
-class Place:
-    """A place in the grammar: llguidance's matcher, which is never moved on, and what may follow."""
+class ParserState:
+    """The state after some tokens: a matcher of llguidance, which is never advanced, and the allowed
+    tokens."""
 
     matcher: Any
-    begins: bool
-    """Whether the text has not begun yet."""
+    is_first: bool
+    """Whether the next token is the first of the text."""
     allowed: NDArray[np.bool_] | None = None
 
 
 HEADER = '%llguidance {"no_forcing": true}'
-"""Where one text alone is possible, llguidance allows its usual tokens only: here every spelling counts."""
+"""Allow every tokenization, even if the text is determined."""
 DEAD_END = "NoExtensionBias"
-"""What llguidance says where something may follow, and no token is a beginning of it."""
+"""The error of llguidance if no token can continue the text."""
 
 
 def _fault(matcher: Any) -> str:
-    """What is wrong, in a line: the state of the parser follows it."""
+    """The first line of the error; the state of the parser follows it."""
     first, *_ = matcher.get_error().splitlines() or ["unknown"]
     return str(first)
 
 
 class Matchers:
-    """Which tokens a grammar allows after each hypothesis."""
+    """The tokens that a grammar allows after each hypothesis, with a cache of parser states."""
 
     def __init__(self, lark: str, tokens: TokenBytes, kept: int) -> None:
         self._tokens, self._kept = tokens, kept
         self._start = parser().LLMatcher(tokens.known, f"{HEADER}\n{lark}", log_level=0)
         if self._start.is_error():
             raise ValueError(f"the grammar cannot be used: {_fault(self._start)}")
-        self._places: OrderedDict[tuple[bool, tuple[int, ...]], Place] = OrderedDict()
+        self._states: OrderedDict[tuple[bool, tuple[int, ...]], ParserState] = OrderedDict()
 
     def allowed(self, history: Sequence[Hypothesis]) -> NDArray[np.bool_]:
-        """(N, V): which tokens may follow each hypothesis."""
+        """(N, V): the tokens that may follow each hypothesis."""
         return np.stack([self._after(hypothesis) for hypothesis in history])
 
     def _after(self, hypothesis: Hypothesis) -> NDArray[np.bool_]:
-        place = self._place(self._tokens.begins(hypothesis), hypothesis.tokens)
-        if place.allowed is None:
-            place.allowed = self._tokens.allowed(place.matcher.compute_bitmask(), place.begins)
-            if place.matcher.is_error() or not place.allowed.any():
-                self._refuse(place, hypothesis)
-        return place.allowed
+        state = self._state(self._tokens.is_first(hypothesis), hypothesis.tokens)
+        if state.allowed is None:
+            state.allowed = self._tokens.allowed(state.matcher.compute_bitmask(), state.is_first)
+            if state.matcher.is_error() or not state.allowed.any():
+                self._refuse(state, hypothesis)
+        return state.allowed
 
-    def _refuse(self, place: Place, hypothesis: Hypothesis) -> None:
+    def _refuse(self, state: ParserState, hypothesis: Hypothesis) -> None:
         after = f"after {self._tokens.text.decode(hypothesis.tokens)!r:.80}"
-        if place.matcher.is_error() and _fault(place.matcher) != DEAD_END:
-            raise ValueError(f"{after} the grammar cannot be followed further: {_fault(place.matcher)}")
+        if state.matcher.is_error() and _fault(state.matcher) != DEAD_END:
+            raise ValueError(f"{after} the grammar cannot be followed further: {_fault(state.matcher)}")
         raise ValueError(
-            f"{after} the grammar allows nothing that this model's vocabulary can write: give a grammar in "
-            "its characters or words"
+            f"{after} no token of the vocabulary matches the grammar: use its characters or words"
         )
 
-    def _place(self, begins: bool, tokens: tuple[int, ...]) -> Place:
-        found = self._places.get((begins, tokens))
+    def _state(self, is_first: bool, tokens: tuple[int, ...]) -> ParserState:
+        found = self._states.get((is_first, tokens))
         if found is None:
-            before, rest = self._places.get((begins, tokens[:-1])), tokens[-1:]
+            before, rest = self._states.get((is_first, tokens[:-1])), tokens[-1:]
             if before is None or not tokens:
-                before, rest = Place(self._start, begins), tokens
-            found = self._moved(before, rest)
-            self._places[begins, tokens] = found
-            if len(self._places) > self._kept:
-                self._places.popitem(last=False)
-        self._places.move_to_end((begins, tokens))
+                before, rest = ParserState(self._start, is_first), tokens
+            found = self._advance(before, rest)
+            self._states[is_first, tokens] = found
+            if len(self._states) > self._kept:
+                self._states.popitem(last=False)
+        self._states.move_to_end((is_first, tokens))
         return found
 
-    def _moved(self, place: Place, tokens: Sequence[int]) -> Place:
-        matcher, begins = place.matcher.deep_copy(), place.begins
+    def _advance(self, state: ParserState, tokens: Sequence[int]) -> ParserState:
+        matcher, is_first = state.matcher.deep_copy(), state.is_first
         for token in tokens:
-            if not matcher.consume_token(self._tokens.id_of(token, begins)):
+            if not matcher.consume_token(self._tokens.id_of(token, is_first)):
                 raise ValueError(
-                    f"token {token} ({self._tokens.text.show(token)!r}) is none that the grammar allows "
-                    "here: another rule put it there. Put Grammar last."
+                    f"the grammar does not allow token {token} ({self._tokens.text.show(token)!r}) here: "
+                    "put Grammar after all other transforms"
                 )
-            begins = begins and bool(self._tokens.special[token])
-        return Place(matcher, begins)
+            is_first = is_first and bool(self._tokens.special[token])
+        return ParserState(matcher, is_first)
 
 
 class RightToLeftChoices:
-    """Which tokens lead to one of several texts, if a model writes a text's last token first.
+    """The tokens that lead to one of several texts, for a model that writes the last token of a text first.
 
-    What is still unwritten of a choice is a beginning of it, and the next token must be the end of that. The
-    token that stands first in the text may be spelled otherwise than later ones (without its space).
+    The missing part of a choice is a prefix of it, and the next token must be a suffix of that prefix. The
+    first token of the text may have another form than later ones (without its space).
     """
 
     def __init__(self, choices: Sequence[str], tokens: TokenBytes) -> None:
@@ -232,17 +217,17 @@ class RightToLeftChoices:
         self._later_ids, self._first_ids = _ids_by_piece(self._later), _ids_by_piece(self._first)
 
     def allowed(self, history: Sequence[Hypothesis]) -> NDArray[np.bool_]:
-        """(N, V): which tokens may precede what each hypothesis has written."""
+        """(N, V): the tokens that may precede each hypothesis."""
         return np.stack([self._before(hypothesis) for hypothesis in history])
 
     def _before(self, hypothesis: Hypothesis) -> NDArray[np.bool_]:
         unwritten, complete = self._left(hypothesis.tokens)
         found = np.zeros(self._tokens.size, dtype=bool)
-        for beginning in unwritten:
-            found[self._first_ids.get(beginning, [])] = True
-            for start in range(len(beginning)):
+        for prefix in unwritten:
+            found[self._first_ids.get(prefix, [])] = True
+            for start in range(len(prefix)):
                 if start or not self._tokens.twice:
-                    found[self._later_ids.get(beginning[start:], [])] = True
+                    found[self._later_ids.get(prefix[start:], [])] = True
         if complete:
             found[[token for token in self._tokens.ends if token < self._tokens.size]] = True
         if not found.any():
@@ -253,7 +238,7 @@ class RightToLeftChoices:
         return found
 
     def _left(self, tokens: Sequence[int]) -> tuple[set[bytes], bool]:
-        """The beginnings of choices that are still unwritten, and whether a choice is complete."""
+        """The missing prefixes of the choices, and whether a choice is complete."""
         unwritten, complete = self._choices - {b""}, b"" in self._choices
         for token in tokens:
             later, first = self._later[token], self._first[token]
@@ -272,32 +257,32 @@ def _ids_by_piece(pieces: Sequence[bytes | None]) -> dict[bytes, list[int]]:
 
 
 WAYS = ("json_schema", "regex", "lark", "choices")
-LEAST_KEPT = 256
-"""Places in the grammar that are remembered however few rows there are."""
+MIN_CACHED_STATES = 256
+"""Minimum size of the cache of parser states."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Grammar:
-    """Hold a text to a JSON schema, a regular expression, a grammar, or one of several texts."""
+    """Grammar(json_schema=…): constrain the text to a JSON schema, a regex, a Lark grammar or choices."""
 
     json_schema: Mapping[str, Any] | str | bool | None = None
-    """As a dict or as JSON; kept as JSON."""
+    """A dict or a JSON string; stored as JSON."""
     regex: str | None = None
-    """The whole text matches it (Rust's syntax: neither look-around nor references back)."""
+    """A regular expression for the whole text, in Rust syntax (no look-around, no back-references)."""
     lark: str | None = None
-    """llguidance's Lark: a grammar whose rule `start` is the whole text."""
+    """A grammar in llguidance's Lark; the rule `start` is the whole text."""
     choices: Sequence[str] | None = None
-    """The text is one of these; kept as a tuple."""
+    """The allowed texts."""
     whitespace: str = " "
-    """The white space of JSON, as a regular expression."""
+    """White space in JSON, as a regular expression."""
     matchers: Matchers | RightToLeftChoices | None = field(default=None, init=False, compare=False)
-    """Known when a search has begun."""
+    """Set by `bind`."""
 
     def __post_init__(self) -> None:
         given = [way for way in WAYS if getattr(self, way) is not None]
         if len(given) != 1:
-            said = " and ".join(given) or "nothing"
-            raise ValueError(f"Grammar was given {said}: give one of {', '.join(WAYS)}, by name.")
+            found = " and ".join(given) or "nothing"
+            raise ValueError(f"Grammar was given {found}: give one of {', '.join(WAYS)}, by name.")
         if self.json_schema is not None:
             set_fields(self, json_schema=_as_json(self.json_schema))
         if self.choices is not None:
@@ -311,8 +296,8 @@ class Grammar:
             raise ValueError(f"Grammar.{given[0]} cannot be used: {' '.join(fault.split())}")
 
     def __repr__(self) -> str:
-        said = [one for one in fields(self) if one.init and getattr(self, one.name) != one.default]
-        return f"Grammar({', '.join(f'{one.name}={getattr(self, one.name)!r}' for one in said)})"
+        given = [one for one in fields(self) if one.init and getattr(self, one.name) != one.default]
+        return f"Grammar({', '.join(f'{one.name}={getattr(self, one.name)!r}' for one in given)})"
 
     def written(self) -> str:
         """The grammar in llguidance's Lark."""
@@ -327,43 +312,44 @@ class Grammar:
         return f"start: /{parser().regex_to_lark(regex)}/"
 
     def bind(self, model: StepModel, job: Job) -> Grammar:
-        """With the model's tokens and what ends a text."""
+        """Bind the tokens of the model and the end tokens of the job."""
         ends = job.eos | job.stop_ids
         if model.tokenizer is None:
-            raise ValueError("Grammar needs the bytes of tokens, and so a tokenizer: this model has none.")
+            raise ValueError("Grammar needs a tokenizer, which this model does not have")
         if not ends:
             raise ValueError(
-                "Grammar needs a token that ends the text where the grammar is complete, and this model "
-                "names none: give stop_ids."
+                "Grammar needs an end-of-text token, which this model does not name: give stop_ids"
             )
         tokens = token_bytes(model.tokenizer, model.vocab_size, ends)
         ready = replace(self)
         if getattr(model.tokenizer, "right_to_left", False):
             if self.choices is None:
-                raise ValueError(
-                    "Grammar cannot hold a right-to-left model to a grammar that reads from left to right: "
-                    "give choices, or take a left-to-right model."
-                )
+                raise ValueError("a right-to-left model supports Grammar(choices=…) only: give choices")
             set_fields(ready, matchers=RightToLeftChoices(self.choices, tokens))
         else:
-            set_fields(ready, matchers=Matchers(self.written(), tokens, kept=max(LEAST_KEPT, 4 * job.rows)))
+            set_fields(
+                ready, matchers=Matchers(self.written(), tokens, kept=max(MIN_CACHED_STATES, 4 * job.rows))
+            )
         return ready
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:
         """(N, V) → (N, V)."""
         peaks(scores_NV, history)
         if self.matchers is None:
-            raise ValueError("Grammar has not met its model: use it in a search, or `prepare` it before.")
+            raise ValueError(
+                "Grammar is not bound to a model: use it in a decoder, or call bind(model, job) first"
+            )
         allowed_NV = torch.from_numpy(self.matchers.allowed(history)).to(scores_NV.device)
         left_NV = cut(scores_NV, allowed_NV)
         empty_R = (left_NV.amax(dim=-1) == -torch.inf).nonzero()[:, 0]
         if len(empty_R):
-            left_NV[empty_R] = _instead(step.logp_NV[empty_R], allowed_NV[empty_R]).to(left_NV.dtype)
+            left_NV[empty_R] = _fallback(step.logp_NV[empty_R], allowed_NV[empty_R]).to(left_NV.dtype)
         return left_NV
 
 
-def _instead(logp_RV: Tensor, allowed_RV: Tensor) -> Tensor:
-    """The most probable allowed token alone; where the model rules them all out, all of them alike."""
+def _fallback(logp_RV: Tensor, allowed_RV: Tensor) -> Tensor:
+    """Leave the most probable allowed token, or all allowed tokens if the model gives them zero
+    probability."""
     free_RV = cut(logp_RV, allowed_RV)
     best_R1, token_R1 = free_RV.max(dim=-1, keepdim=True)
     only_RV = torch.full_like(free_RV, -torch.inf).scatter(1, token_R1, 0.0)
@@ -395,8 +381,5 @@ def _texts(choices: Any) -> tuple[str, ...]:
 
 
 def _escaped(text: str) -> str:
-    """A text as a regular expression that matches it alone, in Rust's syntax as in Python's."""
+    """Escape a text for regular expressions of Rust and Python."""
     return re.sub(r"([][.+*?(){}|^$\\#&~/-])", r"\\\1", text)
-
-
-# What holds a text to a grammar: the model's tokens as bytes, and how far each hypothesis has come.

@@ -1,15 +1,15 @@
-"""The κ rule: a threshold that adapts to how many tokens share the mass, relative to the model's width.
+"""The κ rule: a threshold that adapts to the number of probable tokens, relative to the model's width.
 
     keep x  ⇔  κ p(x) ℓ(x) ≥ g,   where κ solves  Σ_j min(1, κ p_j) = width + 1
 
-An observation of this project: the exact basis-aware test (Finlayson et al. 2024, §4; `unspool.basis`) hardly
-depends on W, and this is its first-order form. It costs one partial sort and proves nothing. g stands for τ:
-`BasisTest.calibrate_kappa` fits it to a model; it rises with τ. ℓ is 1 unless row lengths are given
-(`BasisTest.row_lengths`), as g was fitted: V numbers of W, which bring the rule nearer to the test.
+An observation of this project: the exact basis-aware test (Finlayson et al. 2024, §4; `unspool.basis`)
+depends little on W, and this is its first-order form. It costs one partial sort and gives no proof. g
+corresponds to τ and grows with it; `BasisTest.calibrate_kappa` fits it to a model. ℓ is 1 unless row lengths
+are given (`BasisTest.row_lengths`), V numbers of W that bring the rule closer to the test.
 papers.bib: finlayson2024closing
 
-Symbols: m = width + 1. Where fewer than m tokens have any probability, κ is infinite and all of them stay;
-the most probable token always stays. Ties: equal p(x) ℓ(x) are kept or cut together.
+Symbols: m = width + 1. If fewer than m tokens have probability, κ is infinite and all of them stay; the most
+probable token always stays. Ties: equal p(x) ℓ(x) are kept or cut together.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Kappa(Truncation):
 
     def __post_init__(self) -> None:
         check_number(
-            self, "g", at_least=0, advice="0 keeps everything; 0.2 … 40 stand for τ from 0.01 to 0.9."
+            self, "g", at_least=0, advice="0 keeps everything; 0.2 … 40 correspond to τ from 0.01 to 0.9."
         )
         check_int(self, "width", at_least=0, advice="Give the width of the model, such as 576.")
         if self.lengths is not None and not hasattr(self.lengths, "for_vocabulary"):
@@ -51,11 +51,11 @@ class Kappa(Truncation):
 
     @classmethod
     def of(cls, rule: KappaRule, tau: float) -> Kappa:
-        """What a fitted rule says at τ."""
+        """The transform of a fitted rule at τ."""
         return cls(rule.threshold(tau), rule.m - 1, rule.lengths)
 
     def keeps(self, logp_NV: Tensor) -> Tensor:
-        """True where κpℓ reaches g, and for the most probable tokens."""
+        """True if κpℓ reaches g, and for the most probable tokens."""
         logp_NV = precise(logp_NV)
         threshold_N1 = math.log(self.g) - log_kappa(logp_NV, self.width + 1) if self.g else -math.inf
         best_NV = logp_NV >= logp_NV.amax(dim=-1, keepdim=True)
@@ -70,10 +70,10 @@ class Kappa(Truncation):
 
 
 def log_kappa(logp_NV: Tensor, m: int) -> Tensor:
-    """(N, 1): log κ, +∞ where fewer than m tokens have any probability.
+    """(N, 1): log κ, +∞ if fewer than m tokens have probability.
 
-    If the r most probable tokens saturate, κ = (m − r) / (mass of the others); r is the first rank at which
-    the next token then does not.
+    If the r most probable tokens saturate, κ = (m − r) / (mass of the others); r is the first rank whose next
+    token does not saturate.
     """
     if m > logp_NV.shape[1]:
         return logp_NV.new_full((len(logp_NV), 1), math.inf)
@@ -81,11 +81,11 @@ def log_kappa(logp_NV: Tensor, m: int) -> Tensor:
     rest_NV = logp_NV.sub(top_NM[:, -1:]).scatter_(1, token_NM, -math.inf).exp_()
     top_NM = top_NM.double()
     rest_N1 = top_NM[:, -1:] + rest_NV.sum(dim=-1, keepdim=True, dtype=torch.float64).log()
-    # Summed from the last token on: a difference of near equals would leave nothing of a small mass.
+    # Sum from the last token on, to avoid cancellation.
     beyond_NM = torch.cat([top_NM, rest_N1], dim=-1).flip(-1).logcumsumexp(dim=-1).flip(-1)[:, :m]
     log_kappa_NM = (m - torch.arange(m, device=logp_NV.device)).double().log() - beyond_NM
     fits_NM = log_kappa_NM + top_NM <= 0
-    # Rounding may leave no rank that fits: then all m saturate, the last of them just so.
+    # If rounding leaves no rank that fits, all m saturate.
     log_kappa_N1 = torch.where(
         fits_NM.any(dim=-1, keepdim=True),
         log_kappa_NM.gather(1, fits_NM.int().argmax(dim=-1, keepdim=True)),

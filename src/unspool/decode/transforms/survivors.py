@@ -1,4 +1,4 @@
-"""Which tokens a rule keeps: the question behind every picture of a decoder.
+"""Survivors: the tokens that a transform keeps.
 
 survivors(f, p) = { x : f(log p)(x) > −∞ }
 """
@@ -17,10 +17,10 @@ from unspool.interfaces import Step, Transform
 
 
 def survivors(rule: Transform, logp: Tensor, history: Sequence[Hypothesis] = ()) -> Tensor:
-    """True where a token survives `rule`; (V) → (V) or (N, V) → (N, V).
+    """True for tokens that survive `rule`; (V) → (V) or (N, V) → (N, V).
 
-    `logp` are log-probabilities, or scores up to a constant for each row. `history` holds a hypothesis for
-    each row, for the rules that look back; without it, every hypothesis is at its beginning.
+    `logp` are log-probabilities, or scores up to a constant for each row. `history` has a hypothesis for each
+    row, for transforms that depend on the text; without it, every hypothesis is empty.
     """
     if not function_of(rule, 3):
         raise TypeError(f"the rule is {shown(rule)}, but must be a transform such as TopP(0.9).")
@@ -31,7 +31,7 @@ def survivors(rule: Transform, logp: Tensor, history: Sequence[Hypothesis] = ())
     if not isinstance(history, Sequence) or not all(
         isinstance(hypothesis, Hypothesis) for hypothesis in history
     ):
-        raise TypeError(f"history is {shown(history)}, but must be a list of Paths, one for each row.")
+        raise TypeError(f"history is {shown(history)}, but must be a list of Hypotheses, one for each row.")
     logp_NV = torch.log_softmax(scores_NV, dim=-1)
     hypotheses = history or [Hypothesis(row, 0, ()) for row in range(len(logp_NV))]
     return alive(applied(rule, logp_NV, Step(logp_NV), hypotheses)).view_as(logp)

@@ -1,17 +1,4 @@
-"""Temperature: flatten the distribution above 1, sharpen it below 1.
-
-    p′(x) ∝ p(x)^(1/T) = softmax(logits / T)
-
-Ackley, Hinton & Sejnowski 1985 (the Boltzmann distribution); for text, Holtzman et al. 2020, §3.3.
-papers.bib: ackley1985boltzmann, holtzman2020curious
-
-T → 0 is the argmax and T → ∞ the uniform distribution over the tokens that are left; T = 0 itself is not
-allowed: use Greedy. No token is cut.
-
-Logits are divided as well: where a later rule asks for them, the constant moves with the scores.
-Differs from Hugging Face: the row's maximum is subtracted before the division, so that no T overflows the
-best token; after normalisation the result is the same.
-"""
+"""Temperature: fixed, dynamic (by entropy), and quadratic smoothing of the scores."""
 
 from __future__ import annotations
 
@@ -25,29 +12,40 @@ from unspool.decode.hypothesis import Hypothesis
 from unspool.decode.transforms.scores import alive, cut, peaks
 from unspool.interfaces import Step
 
-COLDEST, HOTTEST = 1e-30, 1e30
-"""Beyond these, float32 knows only the argmax and the uniform distribution, and would round T to 0 or ∞."""
+MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-30, 1e30
+"""Beyond these, float32 gives only the argmax and the uniform distribution, and rounds T to 0 or ∞."""
 
 
 @dataclass(frozen=True)
 class Temperature:
-    """Divide every score by t."""
+    """Temperature: divide the scores by T, which flattens the distribution above 1 and sharpens it below 1.
+
+        p′(x) ∝ p(x)^(1/T) = softmax(logits / T)
+
+    Ackley, Hinton & Sejnowski 1985 (the Boltzmann distribution); for text, Holtzman et al. 2020, §3.3.
+    papers.bib: ackley1985boltzmann, holtzman2020curious
+
+    T → 0 is the argmax and T → ∞ the uniform distribution over the remaining tokens; T = 0 is refused: use
+    Greedy. No token is cut. If a later transform needs logits, the log-normaliser is divided, too. Differs
+    from Hugging Face: the maximum of the row is subtracted before the division, so that the best token never
+    overflows; after normalisation the result is the same.
+    """
 
     t: float = 1.0
 
     def __post_init__(self) -> None:
-        check_number(self, "t", above=0, advice="For the most probable token always, use Greedy().")
+        check_number(self, "t", above=0, advice="For the most probable token, use Greedy().")
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
         """(N, V) → (N, V)."""
         peak_N1 = peaks(scores_NV)
         if self.t == 1:
             return scores_NV
-        return divided(scores_NV, peak_N1, min(max(self.t, COLDEST), HOTTEST), step)
+        return divided(scores_NV, peak_N1, min(max(self.t, MIN_TEMPERATURE), MAX_TEMPERATURE), step)
 
 
 def divided(scores_NV: Tensor, peak_N1: Tensor, t: float | Tensor, step: Step) -> Tensor:
-    """The scores over t, a number or (N, 1), and the logits with them where a later rule asks for these."""
+    """Divide the scores by t, a number or (N, 1), and the logits, too, if a later transform needs them."""
     if step.log_norm_N is None:
         return (scores_NV - peak_N1) / t
     # (s + c)/T − c, so that the same constant c turns the result into logits/T.
@@ -57,18 +55,16 @@ def divided(scores_NV: Tensor, peak_N1: Tensor, t: float | Tensor, step: Step) -
 
 @dataclass(frozen=True)
 class DynamicTemperature:
-    """Divide every score by a temperature between low and high that follows the entropy.
-
-    Dynamic temperature: flatten a distribution the more, the flatter it is.
+    """Dynamic temperature: a temperature between low and high that grows with the entropy.
 
         T = low + (high − low) · (H / log n)^γ,     p′(x) ∝ p(x)^(1/T)
 
     kalomaze 2024 (KoboldCpp, pull request 600; the same in llama.cpp, 4972).
     papers.bib: kalomaze2024dynamic
 
-    H is the entropy of the n tokens that no rule has cut, and log n the most that it can be: a sure row is
-    divided by `low`, a uniform one by `high`. γ is `exponent`. No token is cut, and a row of one token stays
-    as it is. llama.cpp asks for a middle and a range: low is their difference, high their sum.
+    H is the entropy of the n tokens that are not cut, and log n its maximum: a peaked row has T = `low`, a
+    uniform one T = `high`. γ is `exponent`. No token is cut. llama.cpp takes a middle and a range: low is
+    their difference, high their sum.
     """
 
     low: float = 0.5
@@ -76,9 +72,9 @@ class DynamicTemperature:
     exponent: float = 1.0
 
     def __post_init__(self) -> None:
-        check_number(self, "low", above=0, advice="It is the temperature of a sure row; common is 0.5.")
+        check_number(self, "low", above=0, advice="It is the temperature of a peaked row; common is 0.5.")
         check_number(self, "high", at_least=self.low, advice="It is that of a uniform row; common is 1.5.")
-        check_number(self, "exponent", above=0, advice="Common is 1; above 1, medium rows stay colder.")
+        check_number(self, "exponent", above=0, advice="Common is 1; above 1, medium rows are colder.")
 
     def temperatures(self, scores_NV: Tensor) -> Tensor:
         """(N, 1): T of every row."""
@@ -91,27 +87,24 @@ class DynamicTemperature:
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
         """(N, V) → (N, V)."""
         peak_N1 = peaks(scores_NV)
-        t_N1 = self.temperatures(scores_NV).clamp(COLDEST, HOTTEST).to(scores_NV.dtype)
+        t_N1 = self.temperatures(scores_NV).clamp(MIN_TEMPERATURE, MAX_TEMPERATURE).to(scores_NV.dtype)
         return divided(scores_NV, peak_N1, t_N1, step)
 
 
 @dataclass(frozen=True)
 class QuadraticSmoothing:
-    """Replace the distance to the best score by factor times its square.
-
-    Quadratic smoothing: let a token's score fall with the square of how far its logit is below the best.
+    """Quadratic smoothing: let the score fall with the square of the distance to the best logit.
 
         s′(x) = max l − (a d² + b d³),     d = max l − l(x),     a = f (3 − c)/2,   b = f (c − 1)/2
 
     kalomaze 2024 (text-generation-webui, pull requests 5403 and 5551).
     papers.bib: kalomaze2024quadratic
 
-    f is `factor`, c is `curve`. Near the best the scores move together, so that good tokens become more
-    equal; far from it they move apart, and the tail goes without a cut. c = 1 is the square alone, c = 3 the
-    cube alone: a larger c is milder to the near and harder on the far. At d = 1 it is always f: f = 1 leaves
-    a token there. Log-probabilities serve as logits, since d does not depend on a constant; a temperature
-    before it changes d. Differs from the tools that offer it: c above 3 is refused, where a token below the
-    best would overtake it.
+    f is `factor`, c is `curve`. Good tokens become more equal, and the tail falls without a cut. c = 1 is the
+    square alone, c = 3 the cube alone: a larger c changes near tokens less and far tokens more. At d = 1 the
+    result is f for every c. Log-probabilities serve as logits, because d does not depend on a constant; a
+    temperature before it changes d. Differs from other tools: c above 3 is refused, because a token below the
+    best could then overtake it.
     """
 
     factor: float = 0.25

@@ -1,18 +1,15 @@
-"""XTC, exclude top choices: now and then, cut every likely token but the least likely of them.
+"""XTC, exclude top choices: with some probability, cut all likely tokens except the least likely one.
 
     L = { x : p(x) ≥ θ };   with probability π, cut all of L but argmin_{x∈L} p(x)
 
 Weidmann 2024.
 papers.bib: weidmann2024xtc
 
-θ is `threshold`, π is `probability`. Where fewer than two tokens reach θ, nothing is cut; so θ > ½ never
-cuts.
-Ties: all tokens that tie for the least probable of L stay.
-`spare`: where one of these tokens would be cut, nothing is (the author spares line feeds and the end of
-text).
-Differs from the original: a transform has no rng, so the coin is a hash of the text's random stream
-(`decode.rng`) and of its tokens. It is fair over texts and steps, and the same for the same text, seed and
-sample: alone, in a batch, and again.
+θ is `threshold`, π is `probability`. If fewer than two tokens reach θ, nothing is cut; so θ > ½ never cuts.
+Ties: all tokens that tie for the least probable of L stay. `spare`: if one of these tokens would be cut,
+nothing is cut (the author spares line feeds and the end of text). Differs from the original: the random draw
+is a hash of the random stream (`decode.rng`) and the tokens, so that it is the same for the same text, seed
+and sample in any batch.
 """
 
 from __future__ import annotations
@@ -33,15 +30,15 @@ from unspool.interfaces import Step, StepModel
 
 @dataclass(frozen=True)
 class XTC:
-    """With some probability, cut all but the least probable of the likely tokens."""
+    """XTC(0.1, 0.5): with probability 0.5, cut all likely tokens except the least likely one."""
 
     threshold: float = 0.1
     probability: float = 0.5
     spare: tuple[int, ...] = ()
     job: Job | None = field(default=None, init=False, repr=False, compare=False)
-    """What is asked; None before a search has begun: then every text has the stream of seed 0."""
+    """Bound job; None: every text has the random stream of seed 0."""
     keys: dict[tuple[int, int], int] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """The random streams of the job's texts, by request and sample."""
+    """Keys of the random streams, by request and sample."""
 
     def __post_init__(self) -> None:
         advice = "The author recommends 0.1; above 0.5 nothing is ever cut."
@@ -51,13 +48,13 @@ class XTC:
         set_fields(self, spare=ids("XTC.spare", self.spare, empty=True))
 
     def bind(self, model: StepModel, job: Job) -> XTC:  # noqa: ARG002
-        """With the random streams of the job's texts."""
+        """Use the random streams of the job."""
         ready = replace(self)
         object.__setattr__(ready, "job", job)
         return ready
 
-    def coin(self, hypothesis: Hypothesis) -> float:
-        """A number in [0, 1) that is fixed by the hypothesis's random stream and its tokens."""
+    def draw(self, hypothesis: Hypothesis) -> float:
+        """A number in [0, 1) from the random stream and the tokens of a hypothesis."""
         if self.job is None:
             return uniform(stream_key(0, hypothesis.prompt, hypothesis.sample), hypothesis.tokens)
         text = hypothesis.request, hypothesis.sample
@@ -69,11 +66,11 @@ class XTC:
         """(N, V) → (N, V)."""
         peaks(scores_NV, history)
         within("XTC.spare", self.spare, scores_NV.shape[1])
-        tossed = [[self.coin(hypothesis) < self.probability] for hypothesis in history]
-        tossed_N1 = torch.tensor(tossed, device=scores_NV.device)
+        is_cutting = [[self.draw(hypothesis) < self.probability] for hypothesis in history]
+        is_cutting_N1 = torch.tensor(is_cutting, device=scores_NV.device)
         p_NV = precise(scores_NV).softmax(dim=-1)
         likely_NV = p_NV >= self.threshold
         least_N1 = p_NV.masked_fill(~likely_NV, math.inf).amin(dim=-1, keepdim=True)
         top_NV = likely_NV & (p_NV > least_N1)
         spared_N1 = top_NV[:, list(self.spare)].any(dim=-1, keepdim=True)
-        return cut(scores_NV, ~(top_NV & tossed_N1 & ~spared_N1))
+        return cut(scores_NV, ~(top_NV & is_cutting_N1 & ~spared_N1))

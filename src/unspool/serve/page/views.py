@@ -14,7 +14,7 @@ from torch import Tensor
 from unspool.decode.hypothesis import Hypothesis, Job
 from unspool.decode.multinomial import Multinomial
 from unspool.decode.output import Output
-from unspool.decode.picks import ArgMax, Bound
+from unspool.decode.picks import ArgMax, BoundBasisAware
 from unspool.decode.prompts import check_ids, reading
 from unspool.decode.run import Run
 from unspool.decode.search import Greedy, Sample
@@ -96,7 +96,7 @@ def _view_argmax(pick: Any, scores_1V: Tensor, step: Step, tokens: Sequence[int]
     )
 
 
-def _view_basis_aware(pick: Bound, scores_1V: Tensor, step: Step, tokens: Sequence[int]) -> DecoderView:
+def _view_basis_aware(pick: BoundBasisAware, scores_1V: Tensor, step: Step, tokens: Sequence[int]) -> DecoderView:
     logp_1V = scores_1V if pick.pick.on == "processed" else step.logp_NV
     p_V = logp_1V[0].double().exp()
     tau = float(next(iter(pick.pick.tau(logp_1V))))  # type: ignore[operator]
@@ -121,7 +121,7 @@ def _view_basis_aware(pick: Bound, scores_1V: Tensor, step: Step, tokens: Sequen
 PICK_VIEWS: dict[type, Callable[[Any, Tensor, Step, Sequence[int]], DecoderView]] = {
     Multinomial: _view_multinomial,
     ArgMax: _view_argmax,
-    Bound: _view_basis_aware,
+    BoundBasisAware: _view_basis_aware,
 }
 
 
