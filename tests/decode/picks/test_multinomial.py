@@ -82,7 +82,7 @@ def test_portions_are_all_the_rows_once_and_change_nothing(monkeypatch):
     assert parts(2, 10**9) == [slice(0, 1), slice(1, 2)]
     rows = torch.randn(9, 700, generator=torch.Generator().manual_seed(0)).log_softmax(dim=-1)
     whole = Multinomial().draw(rows, Step(rows), [Random(i) for i in range(9)])
-    monkeypatch.setattr("unspool.decode.multinomial.TOGETHER", 1500)
+    monkeypatch.setattr("unspool.decode.multinomial.CHUNK_SCORES", 1500)
     assert Multinomial().draw(rows, Step(rows), [Random(i) for i in range(9)]).tolist() == whole.tolist()
 
 

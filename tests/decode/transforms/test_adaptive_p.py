@@ -30,10 +30,10 @@ def test_by_hand():
 
 def test_the_target_gives_way_to_what_was_written():
     # m = 0.9 · 0.5 + 0.1 · 1 = 0.55, t̂ = 0.45; then m = 0.9 · 0.55 + 0.1 · 0.05 = 0.5.
-    assert AdaptiveP(0.5).adapted(path(1.0)) == pytest.approx(0.45)
-    assert AdaptiveP(0.5).adapted(path(1.0, 0.05)) == pytest.approx(0.5)
-    assert AdaptiveP(0.2, decay=0.0).adapted(path(1.0)) == 0
-    assert AdaptiveP(0.9, decay=0.0).adapted(path(0.5)) == 1
+    assert AdaptiveP(0.5).adapted_target(path(1.0)) == pytest.approx(0.45)
+    assert AdaptiveP(0.5).adapted_target(path(1.0, 0.05)) == pytest.approx(0.5)
+    assert AdaptiveP(0.2, decay=0.0).adapted_target(path(1.0)) == 0
+    assert AdaptiveP(0.9, decay=0.0).adapted_target(path(0.5)) == 1
 
 
 @settings(max_examples=50)
@@ -43,7 +43,7 @@ def test_the_target_is_that_of_a_running_sum_over_its_weights(probabilities, tar
     for p in probabilities:
         total, weight = p + decay * total, 1 + decay * weight
     expected = min(max(2 * target - total / weight, 0), 1)
-    assert AdaptiveP(target, decay).adapted(path(*probabilities)) == pytest.approx(expected, abs=1e-9)
+    assert AdaptiveP(target, decay).adapted_target(path(*probabilities)) == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize("target", [0.15, 0.25, 0.45])

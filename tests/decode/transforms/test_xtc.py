@@ -48,15 +48,15 @@ def test_the_coin_is_fair_and_belongs_to_the_path():
         for sample in range(20)
         for tokens in [(t,) * n for t in range(5) for n in range(20)]
     ]
-    coins = [XTC().coin(path) for path in {(p.sample, p.tokens): p for p in paths}.values()]
-    assert len(set(coins)) == len(coins)
-    assert all(0 <= coin < 1 for coin in coins)
+    draws = [XTC().draw(path) for path in {(p.sample, p.tokens): p for p in paths}.values()]
+    assert len(set(draws)) == len(draws)
+    assert all(0 <= coin < 1 for coin in draws)
     # The mean of n uniform numbers strays by 0.29/√n: four times that is 0.027 here.
-    assert statistics.mean(coins) == pytest.approx(0.5, abs=4 * 0.29 / math.sqrt(len(coins)))
+    assert statistics.mean(draws) == pytest.approx(0.5, abs=4 * 0.29 / math.sqrt(len(draws)))
     path = Hypothesis(3, 1, (7,), (1, 2))
-    assert XTC().coin(path) == XTC().coin(Hypothesis(0, 1, (7,), (1, 2), logps=(-1.0, -2.0)))
+    assert XTC().draw(path) == XTC().draw(Hypothesis(0, 1, (7,), (1, 2), logps=(-1.0, -2.0)))
     others = [Hypothesis(3, 0, (7,), (1, 2)), Hypothesis(3, 1, (7, 1), (2,)), Hypothesis(3, 1, (7,), (2, 1))]
-    assert XTC().coin(path) not in [XTC().coin(other) for other in others]
+    assert XTC().draw(path) not in [XTC().draw(other) for other in others]
 
 
 @settings(deadline=None, max_examples=40)
@@ -83,11 +83,11 @@ def test_a_spared_token_must_exist():
 
 
 def test_the_coin_is_the_requests():
-    """The seed of a request moves its coins, and those of no other."""
-    coins = TableModel(lambda row: [0.6, 0.4])
+    """The seed of a request moves its draws, and those of no other."""
+    draws = TableModel(lambda row: [0.6, 0.4])
     decoder = Sample(XTC(0.1, 0.5))
-    texts = [generate(coins, [0], decoder, seed=seed, max_new_tokens=12).scores for seed in range(20)]
+    texts = [generate(draws, [0], decoder, seed=seed, max_new_tokens=12).scores for seed in range(20)]
     # A coin that falls cuts the likelier token, and the other one has log p = 0 then.
     assert len({tuple(score == 0 for score in scores) for scores in texts}) > 15
-    together = generate(coins, [[0]] * 20, decoder, seed=list(range(20)), max_new_tokens=12)
+    together = generate(draws, [[0]] * 20, decoder, seed=list(range(20)), max_new_tokens=12)
     assert [out.scores for out in together] == texts
