@@ -52,7 +52,7 @@ def test_it_is_what_generating_said(model, rows):
 def test_what_is_no_number_is_refused():
     broken = TableModel(lambda row: [0.5, 0.5] if len(row) < 3 else [math.nan, math.nan])
     assert score(broken, [0], [1, 1]).total == pytest.approx(2 * math.log(0.5))
-    with pytest.raises(ValueError, match=r"text 1 .* no number \(NaN\)"):
+    with pytest.raises(ValueError, match=r"text 1 has the log-probability NaN"):
         score(broken, [0], [[1, 1], [1, 1, 0]], batch_size=1)
 
 

@@ -106,7 +106,7 @@ def test_basis_aware_can_test_the_processed_distribution():
     # twice as sharp, b alone is more probable than 0.474, and the segment of what may be true ends elsewhere
     assert found.kept[own] == (True, False, True)
     assert found.kept[processed][0]
-    with pytest.raises(ValueError, match="stands before BasisAware"):
+    with pytest.raises(ValueError, match="before BasisAware changes"):
         look(WorkedExample(), "Sample(Temperature(0.5), BasisAware(0.474))")
 
 

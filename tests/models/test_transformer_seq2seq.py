@@ -121,7 +121,7 @@ def test_a_draft_needs_room_for_the_answer_and_not_for_the_source():
     assert len(found.tokens) == 15
     short = make(positions="learned", context=13)
     assert len(generate(model, source, Speculative(short), max_new_tokens=12, seed=1).tokens) == 12
-    with pytest.raises(ValueError, match="may be followed by 13: lower max_new_tokens"):
+    with pytest.raises(ValueError, match="and 13 new ones exceed the draft"):
         generate(model, source, Speculative(short), max_new_tokens=13)
 
 

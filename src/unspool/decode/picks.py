@@ -240,7 +240,7 @@ class BasisAware:
         matrix = model.output_matrix
         if matrix is None:
             raise ValueError(
-                f"BasisAware needs an output matrix, which {type(model).__name__} does not have "
+                f"BasisAware needs the matrix of an output layer, and {type(model).__name__} has none "
                 "(mixtures, kernels and combined models do not): use Eta or Kappa"
             )
         reshaping = [rule for rule in transforms if not isinstance(rule, Truncation)]

@@ -159,7 +159,7 @@ def test_vocabularies_of_sources_must_agree_too():
     one = Translator(Words(("x", "y", "z", "w")))
     assert First((one, one)).source_vocab_size == 4
     assert First((one, one)).source_tokenizer is one.sources
-    with pytest.raises(ValueError, match="model 0 has 4 tokens for sources and model 1 has 2"):
+    with pytest.raises(ValueError, match="model 0 has 4 source tokens and model 1 has 2"):
         check_parts([one, Translator(Words(("x", "y")))])
     with pytest.raises(ValueError, match="token 3 is 'w' to model 0 and 'v' to model 1"):
         check_parts([one, Translator(Words(("x", "y", "z", "v")))])

@@ -51,7 +51,8 @@ def test_the_first_word_comes_without_its_space():
 
 def test_a_text_that_left_the_grammar_is_refused():
     with pytest.raises(
-        ValueError, match=r"token 6 \('c'\) is none that the grammar allows.* Put Grammar last"
+        ValueError,
+        match=r"token 6 \('c'\) is none that the grammar allows.* put Grammar after all other transforms",
     ):
         after(matchers(LETTERS, "ab"), [6])
 

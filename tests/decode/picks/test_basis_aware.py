@@ -179,7 +179,7 @@ def test_a_model_without_an_output_matrix_is_refused():
 
 def test_a_temperature_before_it_is_refused_unless_it_is_what_is_tested():
     model = random_model(0)
-    with pytest.raises(ValueError, match="stands before BasisAware"):
+    with pytest.raises(ValueError, match="before BasisAware changes"):
         generate(model, [0], Sample(Temperature(0.7), BasisAware(0.1)))
     generate(
         model,

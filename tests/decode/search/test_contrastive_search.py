@@ -248,7 +248,7 @@ def test_a_contrast_of_encoder_decoders_reads_no_source_as_output():
         == us.generate(model, date, us.Greedy()).tokens
     )
     assert us.generate(both, date, decoder).finish_reason == "eos"
-    with pytest.raises(ValueError, match="continues its prompt"):
+    with pytest.raises(ValueError, match="combine models of one kind"):
         us.Contrast(model, us.models.TransformerLM(replace_vocabulary(model)))
 
 

@@ -334,7 +334,7 @@ def test_what_cannot_be_checked_is_refused():
         Speculative(Forward())
     with pytest.raises(TypeError, match="the model, a Forward, cannot"):
         generate(Forward(), [0], Speculative(DRAFT))
-    with pytest.raises(TypeError, match="the model, Contrast, cannot go back"):
+    with pytest.raises(TypeError, match="the model, a Contrast, cannot"):
         generate(Contrast(STRONG, Forward()), [0], Speculative(DRAFT))
     with pytest.raises(TypeError, match=r"does not support Fancy\(\)"):
         Speculative(DRAFT, Fancy())
@@ -390,7 +390,7 @@ def test_a_language_model_drafts_for_no_encoder_decoder():
     class Answering(TableModel):
         is_encoder_decoder = True
 
-    with pytest.raises(ValueError, match="answers it as a source"):
+    with pytest.raises(ValueError, match="combine models of one kind"):
         generate(Answering(lambda row: [0.5, 0.5]), [0], Speculative(TableModel(lambda row: [0.5, 0.5])))
 
 

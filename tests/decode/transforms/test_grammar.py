@@ -208,11 +208,11 @@ def test_wrong_types_are_refused(arguments):
 
 def test_a_model_that_cannot_be_held_to_it_is_told_so():
     without = TableModel(MODEL.table)
-    with pytest.raises(ValueError, match="needs the bytes of tokens"):
+    with pytest.raises(ValueError, match="Grammar needs a tokenizer"):
         us.generate(without, [C], us.Greedy(SAME))
-    with pytest.raises(ValueError, match=r"needs a token that ends the text .* stop_ids"):
+    with pytest.raises(ValueError, match=r"needs an end-of-text token .* stop_ids"):
         SAME.bind(MODEL, Job(((C,),), (9,), (0,)))
-    with pytest.raises(ValueError, match="has not met its model"):
+    with pytest.raises(ValueError, match="not bound to a model"):
         us.survivors(SAME, torch.zeros(V))
 
 

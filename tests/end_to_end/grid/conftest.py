@@ -342,8 +342,8 @@ def search_for(decoder: str, model: Any, *rules: Any) -> Any:
 
 # ── refusals ─────────────────────────────────────────────────────────────────────────────────────
 
-HIDDEN = "does not show its hidden vectors"
-BACK = "cannot go back over tokens"
+HIDDEN = "needs hidden states"
+BACK = "rewinds rejected tokens"
 REFUSALS: list[tuple[str, str, str, str, str]] = [
     # search, model, aspect, words of the refusal, why
     ("*", "classifier", "*", "predict|label", "a classifier says one label, not one token after another"),
@@ -351,7 +351,13 @@ REFUSALS: list[tuple[str, str, str, str, str]] = [
     ("*", "*without text", "stop", "stop strings need a tokenizer", "there is no text to look for them in"),
     ("*", "*without text", "text", "has no tokenizer", "a string cannot become token ids"),
     *(
-        ("*", model, "full", "context holds", "the prompt leaves no room for a single token")
+        (
+            "*",
+            model,
+            "full",
+            "but the context is|fills the context",
+            "the prompt leaves no room for a single token",
+        )
         for model in (
             "transformer_lm*",
             "Contrast",
@@ -366,7 +372,7 @@ REFUSALS: list[tuple[str, str, str, str, str]] = [
     ("*", "Hugging Face's BART", "full", "reads sources of at most", "its end would not fit"),
     ("*", "transformer_seq2seq learned*", "full", "reads sources of at most", "its end would not fit"),
     *(
-        (beam, "*", "too many", "texts were asked", "it keeps no more than its width or samples")
+        (beam, "*", "too many", "is more than", "it keeps no more than its width or samples")
         for beam in RANKING
     ),
     ("Speculative", "rnn*", "*", BACK, "a recurrent state has nothing to go back to"),
@@ -385,7 +391,7 @@ REFUSALS: list[tuple[str, str, str, str, str]] = [
         )
     ),
     *(
-        (decoder, "*", pick, "cannot stand among the transforms", "it picks nothing, or by itself")
+        (decoder, "*", pick, "is not a transform", "it picks nothing, or by itself")
         for decoder in (*RANKING, "ContrastiveSearch", "Greedy")
         if decoder != "MBR"
         for pick in ("ArgMax", "BasisAware", "Multinomial")
@@ -394,13 +400,13 @@ REFUSALS: list[tuple[str, str, str, str, str]] = [
         "Speculative",
         "*",
         "BasisAware",
-        "must know how probably",
+        "does not support",
         "nobody knows how probably it draws a token",
     ),
-    ("*", "*without text", "Grammar", "needs the bytes of tokens", "a grammar is about text"),
+    ("*", "*without text", "Grammar", "Grammar needs a tokenizer", "a grammar is about text"),
     ("MBR", "*without text", "ChrF", "token ids|text", "there are no characters to compare"),
     *(
-        ("*", model, "Coverage", "reports its attention", "it attends to no source")
+        ("*", model, "Coverage", "Coverage needs", "it attends to no source")
         for model in (
             *("*_lm*", "trigram", "T*Model*"),
             *("Contrast", "Ensemble*", "EarlyExit", "Guidance", "DExperts"),

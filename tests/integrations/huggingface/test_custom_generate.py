@@ -179,7 +179,7 @@ def test_unsupported_generate_arguments_are_rejected(llama, ask):
     with pytest.raises(ValueError, match="past_key_values must be empty"):
         llama.generate(**arguments, custom_generate=us.hf.greedy(), past_key_values=past)
     with pytest.raises(
-        ValueError, match="stands before BasisAware"
+        ValueError, match="before BasisAware changes"
     ):  # their rule would be drawn from, ours tested
         llama.generate(**ask(llama), custom_generate=us.hf.sample(us.BasisAware()), repetition_penalty=2.0)
 
