@@ -58,7 +58,7 @@ def test_rows_are_moved_with_their_hypotheses():
 
 
 def test_a_model_without_attention_is_refused():
-    with pytest.raises(ValueError, match="Coverage needs Step.attention"):
+    with pytest.raises(ValueError, match=r"Coverage needs Step.attention"):
         Attended.begin(Step(torch.zeros(1, 2)))
     with pytest.raises(ValueError, match=r"one of shape \(1, 2, 3\)"):
         Attended.begin(Step(torch.zeros(1, 2), attention=torch.zeros(1, 2, 3)))

@@ -265,7 +265,7 @@ def test_coverage_ranks_what_has_looked_at_everything_first():
 
 
 def test_coverage_refuses_a_model_without_attention():
-    with pytest.raises(ValueError, match="Coverage needs Step.attention"):
+    with pytest.raises(ValueError, match=r"Coverage needs Step.attention"):
         run(Beam(2, coverage=Coverage()), random_table(4, 1), one())
 
 
