@@ -1,10 +1,31 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
-from unspool.decode.prompts import as_batch, as_int, ids_of, reading
+from unspool.decode.prompts import as_batch, as_int, ids_of, reading, tokens_left
 from unspool.interfaces import Abilities
 from unspool.testing import random_table
+
+
+@pytest.mark.parametrize(
+    ("context", "answers", "prompt", "expected"),
+    [
+        (None, False, 9, None),
+        (None, True, 9, None),
+        (16, False, 12, 4),
+        (16, False, 16, 0),
+        (16, False, 20, -4),
+        (16, True, 12, 15),
+        (16, True, 15, 15),
+        (1, True, 1, 1),
+    ],
+)
+def test_a_prompt_takes_room_and_a_source_none(context, answers, prompt, expected):
+    model = SimpleNamespace(context=context, is_encoder_decoder=answers, prompts_read=lambda _: ())
+    assert tokens_left(model, [3] * prompt) == expected
+
 
 MODEL = random_table(9, seed=0)
 CHAT = [{"role": "user", "content": "a"}]

@@ -1,7 +1,9 @@
+import builtins
 import math
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from scipy.stats import chisquare
@@ -9,12 +11,13 @@ from scipy.stats import chisquare
 import unspool as us
 from unspool.decode.hypothesis import Hypothesis, Job
 from unspool.decode.transforms import Grammar
+from unspool.decode.transforms.grammar import Matchers, TokenBytes, parser, token_bytes
 from unspool.interfaces import Step
 from unspool.testing import TableModel
 from unspool.tokenization.vocabulary import train_bpe, train_characters, train_words
 
 TEXT = train_characters(["abc"])
-EOS, A, B, C = 2, 4, 5, 6
+GRAMMAR_EOS, A, B, C = 2, 4, 5, 6
 V = TEXT.vocab_size
 
 
@@ -24,7 +27,7 @@ def table(**after):
     def row(tokens):
         p = [0.0] * V
         for token, share in zip(
-            (EOS, A, B, C), after.get(TEXT.show(tokens[-1]), [1.0, 0.0, 0.0, 0.0]), strict=True
+            (GRAMMAR_EOS, A, B, C), after.get(TEXT.show(tokens[-1]), [1.0, 0.0, 0.0, 0.0]), strict=True
         ):
             p[token] = share
         return p
@@ -42,10 +45,10 @@ SAME = Grammar(regex="aa|ba|b")
 
 
 def prepared(rule, model=MODEL):
-    return rule.bind(model, Job(((C,),), (9,), (0,), eos=frozenset({EOS})))
+    return rule.bind(model, Job(((C,),), (9,), (0,), eos=frozenset({GRAMMAR_EOS})))
 
 
-def test_by_hand():
+def test_grammar_by_hand():
     logp = torch.tensor([[0.1, 0.1, 0.2, 0.1, 0.25, 0.15, 0.1]]).log()
     before = logp.clone()
     out = prepared(SAME)(logp, Step(logp), [Hypothesis(0, 0, (C,))])
@@ -53,7 +56,7 @@ def test_by_hand():
     assert (out > -math.inf).nonzero()[:, 1].tolist() == [A, B]
     assert out.softmax(-1)[0, [A, B]].tolist() == pytest.approx([0.625, 0.375])
     out = prepared(SAME)(logp, Step(logp), [Hypothesis(0, 0, (C,), (B,), (0.0,), (0.0,))])
-    assert (out > -math.inf).nonzero()[:, 1].tolist() == [EOS, A]
+    assert (out > -math.inf).nonzero()[:, 1].tolist() == [GRAMMAR_EOS, A]
 
 
 def test_every_text_is_whole_and_of_the_grammar():
@@ -220,7 +223,7 @@ def backward_model(text):
     """Every token is as likely as any other, and an end more likely."""
     size = text.vocab_size
     return TableModel(
-        lambda _: [(2.0 if it == EOS else 1.0) / (size + 1) for it in range(size)], tokenizer=text
+        lambda _: [(2.0 if it == GRAMMAR_EOS else 1.0) / (size + 1) for it in range(size)], tokenizer=text
     )
 
 
@@ -256,3 +259,134 @@ def test_choices_that_a_right_to_left_vocabulary_cannot_write_are_refused():
     model = backward_model(replace(TEXT, right_to_left=True))
     with pytest.raises(ValueError, match="no token of the vocabulary leads to a choice"):
         us.generate(model, "a", us.Greedy(Grammar(choices=["x"])))
+
+
+MATCHERS_EOS = 2
+LETTERS = train_characters(["abc"])  # a, b, c are 4, 5, 6
+WORDS = train_words(["ja nein"])  # ja is 4, nein is 5
+
+
+def matchers(text, regex, kept=100):
+    return Matchers(f"start: /{regex}/", TokenBytes(text, text.vocab_size, frozenset({MATCHERS_EOS})), kept)
+
+
+def after(found, *rows):
+    paths = [Hypothesis(0, 0, (4,), tuple(tokens)) for tokens in rows]
+    return [np.flatnonzero(row).tolist() for row in found.allowed(paths)]
+
+
+def test_matchers_by_hand():
+    found = matchers(LETTERS, "a(b|bc)")
+    assert after(found, [], [4], [4, 5], [4, 5, 6]) == [[4], [5], [MATCHERS_EOS, 6], [MATCHERS_EOS]]
+
+
+def test_paths_fork_and_go_back():
+    found = matchers(LETTERS, "(ab|ba)*")
+    assert after(found, [4], [5]) == [[5], [4]]
+    assert after(found, [4, 5], [5, 4]) == [[MATCHERS_EOS, 4, 5]] * 2
+    assert after(found, [4]) == [[5]]  # as if nothing had been tried
+
+
+@pytest.mark.parametrize("kept", [1, 2, 100])
+def test_what_is_forgotten_is_read_anew(kept):
+    found = matchers(LETTERS, "(abc)*", kept)
+    rows = [(4, 5, 6, 4, 5)[:n] for n in range(6)]
+    for _ in range(2):
+        assert after(found, *reversed(rows)) == [[6], [5], [MATCHERS_EOS, 4], [6], [5], [MATCHERS_EOS, 4]]
+
+
+def test_every_spelling_of_what_must_come_counts():
+    text = train_bpe(["abc abc abc"], 262)
+    found = matchers(text, "abc")
+    assert [text.show(token) for token in after(found, [])[0]] == ["a", "ab", "abc"]
+
+
+def test_the_first_word_comes_without_its_space():
+    assert after(matchers(WORDS, "ja( nein)*"), [], [4], [4, 5]) == [
+        [4],
+        [MATCHERS_EOS, 5],
+        [MATCHERS_EOS, 5],
+    ]
+
+
+def test_a_text_that_left_the_grammar_is_refused():
+    with pytest.raises(
+        ValueError,
+        match=r"token 6 \('c'\) is none that the grammar allows.* put Grammar after all other transforms",
+    ):
+        after(matchers(LETTERS, "ab"), [6])
+
+
+def test_a_dead_end_of_the_vocabulary_is_refused():
+    found = matchers(LETTERS, "a(xyz)")
+    assert after(found, []) == [[4]]
+    with pytest.raises(ValueError, match="after 'a' the grammar allows nothing that this model's vocabulary"):
+        after(found, [4])
+
+
+def test_a_grammar_that_needs_too_much_is_refused():
+    with pytest.raises(ValueError, match="the grammar cannot be used"):
+        Matchers("start: nowhere", TokenBytes(LETTERS, 7, frozenset({MATCHERS_EOS})), 9)
+
+
+ENDS = frozenset({2})
+
+
+def test_a_vocabulary_of_bytes_is_there_once():
+    text = train_bpe(["a b", "é"], 262)
+    found = TokenBytes(text, text.vocab_size, ENDS)
+    assert not found.twice
+    assert found.special[:3].all()
+    assert not found.special[3:].any()
+    assert found.pieces()[:4] == [b"<pad>", b"<bos>", b"<eos>", b"<unk>"]
+    assert {bytes([n]) for n in range(256)} <= set(found.pieces())
+    assert found.known.eos_token == 2
+    assert not found.begins(Hypothesis(0, 0, ()))
+
+
+def test_words_are_there_twice_with_and_without_a_space():
+    text = train_words(["ja nein"])
+    found = TokenBytes(text, text.vocab_size, ENDS)
+    assert found.twice
+    assert found.pieces()[:6] == [b"< pad >", b"< bos >", b"< eos >", b" <unk>", b" ja", b" nein"]
+    assert found.pieces()[6:] == [b"", b"", b"", b"<unk>", b"ja", b"nein"]
+    assert [found.id_of(token, first=True) for token in (2, 4)] == [2, 10]
+    assert [found.id_of(token, first=False) for token in (2, 4)] == [2, 4]
+    # No word comes without its space: the text of a grammar begins after it.
+    assert found.begins(Hypothesis(0, 0, (4,)))
+    assert found.begins(Hypothesis(0, 0, ()))
+
+
+def test_a_mask_over_both_halves_is_one_over_tokens():
+    text = train_words(["ja nein"])
+    found = TokenBytes(text, text.vocab_size, ENDS)  # six tokens: ids 0…5, and 6…11 for the first
+    bits = (1 << 2 | 1 << 5 | 1 << 10).to_bytes(2, "little")
+    assert found.allowed(bits, first=True).nonzero()[0].tolist() == [2, 4]
+    assert found.allowed(bits, first=False).nonzero()[0].tolist() == [2, 5]
+
+
+def test_ids_that_only_the_model_has_are_never_allowed():
+    text = train_characters(["ab"])
+    found = TokenBytes(text, text.vocab_size + 3, ENDS)
+    assert found.pieces()[-3:] == [b""] * 3
+    matcher = parser().LLMatcher(found.known, parser().LLMatcher.grammar_from_regex("[ab<>a-z]*"))
+    assert not found.allowed(matcher.compute_bitmask(), first=False)[-3:].any()
+
+
+def test_the_same_text_is_read_once():
+    text = train_characters(["ab"])
+    assert token_bytes(text, 6, ENDS) is token_bytes(text, 6, ENDS)
+    assert token_bytes(text, 6, ENDS) is not token_bytes(text, 6, frozenset({1}))
+
+
+def test_what_is_missing_is_said(monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *rest):
+        if name == "llguidance":
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ImportError, match=r"needs the package llguidance: pip install 'unspool\[grammar\]'"):
+        parser()
