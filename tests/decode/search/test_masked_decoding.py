@@ -9,8 +9,6 @@ from unspool.decode.search.masked_decoding import MaskedText, require_infilling
 from unspool.interfaces import Abilities
 from unspool.testing import bigram
 
-from .test_mask_predict import Places, V
-
 JOB = Job(((0,),), (9,), (1,), eos=frozenset({2}))
 
 
