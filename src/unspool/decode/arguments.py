@@ -114,7 +114,7 @@ def function_of(value: Any, count: int) -> bool:
         inspect.signature(getattr(value, "forward", value)).bind(*[None] * count)
     except TypeError:
         return False
-    except ValueError:  # built-in functions have no signature
+    except ValueError:  # a built-in function without a signature
         return True
     return True
 

@@ -133,7 +133,7 @@ class Job:
         return len(self.eos | self.stop_ids)
 
     def content(self, hypothesis: Hypothesis) -> str | tuple[int, ...]:
-        """The text of a hypothesis, or its tokens without the end token if the model has no tokenizer."""
+        """The text of a hypothesis, or without a tokenizer its tokens, except the end token."""
         if hypothesis.detokenizer is not None:
             return hypothesis.detokenizer.close()
         ended = hypothesis.tokens and hypothesis.tokens[-1] in self.eos | self.stop_ids

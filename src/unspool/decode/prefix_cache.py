@@ -73,7 +73,7 @@ class RowTokens:
         return row, int(common_N[row])
 
     def is_prefix(self, prefix: int, row: int) -> bool:
-        """Whether the tokens of row `prefix` are a prefix of those of `row`."""
+        """True if the tokens of row `prefix` are a prefix of those of `row`."""
         length = int(self.lengths_N[prefix])
         return bool(np.array_equal(self._tokens_NC[row, :length], self._tokens_NC[prefix, :length]))
 

@@ -63,7 +63,7 @@ class Decoder(Protocol):
 
     @property
     def streams(self) -> bool:
-        """Whether the tokens of a live hypothesis are final, so that they can be streamed."""
+        """True if the tokens of a live hypothesis are final, so that they can be streamed."""
         ...
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]: ...

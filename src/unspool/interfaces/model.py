@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class TextAbilities(Protocol):
-    """How a model reads and writes text."""
+    """Properties of the prompts and texts of a model."""
 
     @property
     def is_encoder_decoder(self) -> bool:
-        """Whether its prompts are sources, and its text is a new target instead of a continuation."""
+        """True if its prompts are sources, and its text is a target instead of a continuation."""
         return False
 
     @property
@@ -34,7 +34,7 @@ class TextAbilities(Protocol):
 
     @property
     def reads_bos(self) -> bool:
-        """Whether it reads the BOS that its tokenizer may write first. Masked language models, classifiers
+        """True if it reads the BOS that its tokenizer may write first. Masked language models, classifiers
         and taggers are trained without BOS."""
         return True
 
@@ -364,7 +364,7 @@ class StepModel(Abilities, Protocol):
 
     @property
     def context(self) -> int | None:
-        """Maximum number of tokens of a row, prompt included; None if there is no limit.
+        """Maximum number of tokens of a row, prompt included; None if it is unlimited.
 
         For an encoder–decoder, source (with EOS) and target (with BOS) each have this limit.
         """

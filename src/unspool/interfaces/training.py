@@ -25,7 +25,7 @@ class Feed(Protocol):
 
     @property
     def carries(self) -> bool:
-        """Whether rows continue those of an earlier batch (`Batch.follows`)."""
+        """True if rows continue those of an earlier batch (`Batch.follows`)."""
         return False
 
     def batch(self, number: int) -> Batch: ...
@@ -36,7 +36,7 @@ class Trainable(Abilities, Protocol):
 
     @property
     def context(self) -> int | None:
-        """Maximum number of tokens of a row; None if there is no limit."""
+        """Maximum number of tokens of a row; None if it is unlimited."""
         ...
 
     @property
@@ -111,19 +111,19 @@ class Objective(Protocol):
 
     @property
     def watches(self) -> bool:
-        """Whether it needs the attention weights of the shared pass."""
+        """True if it needs the attention weights of the shared pass."""
         return False
 
     @property
     def own_batches(self) -> bool:
-        """Whether the model reads other rows than those of the batch, such as generated texts."""
+        """True if the model reads other rows than those of the batch, such as generated texts."""
         return False
 
     def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss: ...
 
     @property
     def draws(self) -> bool:
-        """Whether rows need seeds (`Batch.seeds_N`)."""
+        """True if rows need seeds (`Batch.seeds_N`)."""
         return False
 
     def prepare(self, model: Trainable, batch: Batch, clock: Clock) -> PreparedLoss:  # noqa: ARG002
@@ -150,12 +150,12 @@ class Objective(Protocol):
 
     @property
     def hides(self) -> bool:
-        """Whether it masks positions of a text, for masked models; it is then used in validation, too."""
+        """True if it masks positions of a text, for masked models; it is then used in validation, too."""
         return False
 
     @property
     def rewarded(self) -> bool:
-        """Whether it maximises a reward, which may lower the likelihood of the references."""
+        """True if it maximises a reward, which may lower the likelihood of the references."""
         return False
 
     def files(self) -> Mapping[str, str]:

@@ -127,8 +127,8 @@ def scores(step: Step, hypotheses: list[Hypothesis], transforms: tuple[Transform
     if not transforms:
         return step.score_NV
     moved_NV = step.score_NV + (reshaped_NV - step.logp_NV)
-    # A token that the model cut has no score: if a transform restores it (a forced token), its reshaped log p
-    # counts. What a transform cuts stays cut (−∞ − (−∞) is NaN).
+    # The score of a token that the model cut is unknown: if a transform restores it (a forced token), its log
+    # p counts. What a transform cuts stays cut (−∞ − (−∞) is NaN).
     moved_NV = torch.where(step.logp_NV == -math.inf, reshaped_NV, moved_NV)
     return moved_NV.masked_fill(reshaped_NV == -math.inf, -math.inf)
 

@@ -57,7 +57,7 @@ class BeamOptions:
 
     @property
     def pool_size(self) -> int:
-        """How many finished hypotheses are kept."""
+        """Number of finished hypotheses to keep."""
         # 1e-9 allows for rounding: 1.1 · 10 is 11.000000000000002.
         return max(1, math.ceil(self.patience * self.width - 1e-9))
 
@@ -71,7 +71,7 @@ class BeamOptions:
         return replace(self, transforms=bind_transforms(self.transforms, model, job))
 
     def candidates(self, eos: int) -> int:
-        """How many continuations to consider so that enough remain if `eos` kinds of them end."""
+        """Number of continuations to consider so that enough remain if `eos` kinds of them end."""
         # Width 1 considers one candidate, so that it is greedy search.
         return 1 if self.width == 1 else max(2, 1 + eos) * self.width
 
@@ -305,7 +305,7 @@ def settle(beams: Sequence[BeamState], rising: bool) -> None:
 
 
 def text_key(hypothesis: Hypothesis) -> str | tuple[int, ...]:
-    """What identifies a text: the string, or the tokens if the model has no tokenizer."""
+    """The identity of a text: the string, or the tokens without a tokenizer."""
     return hypothesis.tokens if hypothesis.detokenizer is None else hypothesis.detokenizer.close()
 
 

@@ -68,7 +68,7 @@ class Phrases:
 
 @dataclass(frozen=True)
 class PhraseProgress:
-    """How much of the required phrases a text contains. Immutable, because beams fork.
+    """The part of the required phrases that a text contains. Immutable, because beams fork.
 
     A phrase is complete if its tokens are consecutive in the text. Of an incomplete phrase, the longest
     prefix that the text ends with counts as done (Knuth–Morris–Pratt matching). The number of tokens
@@ -127,7 +127,7 @@ def _borders(phrase: Phrase) -> tuple[int, ...]:
 
 
 def allocate_banks(width: int, sizes: Sequence[int]) -> list[int]:
-    """How many of the sizes[c] hypotheses of each bank to keep: `width` in total, or all if there are fewer.
+    """Number of the sizes[c] hypotheses of each bank to keep: `width` in total, or all if there are fewer.
 
         w_c = ⌊w / B⌋,  the remainder to the last bank;  unused places of bank c to banks c±1, c±2, …
 
@@ -222,7 +222,7 @@ class _Choice(NamedTuple):
     progress: PhraseProgress
 
     def fits(self, limit: int) -> bool:
-        """Whether the limit leaves enough tokens for the missing phrases."""
+        """True if the limit leaves enough tokens for the missing phrases."""
         room = 0 if self.hypothesis.finish_reason is not None else limit - len(self.hypothesis.tokens)
         return self.progress.needed <= room
 

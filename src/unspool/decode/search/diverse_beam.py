@@ -3,7 +3,7 @@
     s_g(v) = log p(v | y_{<t}) − λ · |{ h < g, b : y^{h,b}_t = v }|
 
 At every step the groups choose one after the other. Group g is penalised by how often hypotheses of groups 1
-… g−1 chose the same token at this step (Hamming diversity), and the penalty stays in its sums. Each group is
+… g−1 chose the same token at this step (Hamming diversity), and its sums include the penalty. Each group is
 a beam of width/groups with its own pool. The n texts are the best of every group, then the second best of
 every group, and so on, each round ordered by score and without duplicates. One group is plain beam search.
 Vijayakumar et al. 2018, Algorithm 1 (λ_g = λ, Δ = Hamming).

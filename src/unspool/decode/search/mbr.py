@@ -9,7 +9,7 @@ Eikema & Aziz 2020 (papers.bib: eikema2020map); with the candidates as their own
 A text drawn twice counts twice as a reference, and is returned once: if fewer than n different texts were
 drawn, fewer are returned. `total` is the expected utility, `sample` the rank; of equally good texts the one
 drawn first wins. A utility is called with two strings, or with two tuples of token ids (without the end
-token) if the model has no tokenizer.
+token) without a tokenizer.
 
 Differs from the papers: a candidate is not compared with itself, which does not change the ranks if the
 utility of equal texts is constant.
@@ -31,7 +31,7 @@ from unspool.optional_metrics import sacrebleu_metrics
 
 
 class Utility(Protocol):
-    """How good a hypothesis is, given a reference; higher is better."""
+    """The quality of a hypothesis, given a reference; higher is better."""
 
     def __call__(self, hypothesis: Any, reference: Any) -> float:
         """Compare two strings, or two tuples of token ids."""

@@ -66,7 +66,7 @@ def bind_transforms(transforms: Sequence[Transform], model: StepModel, job: Job)
 
 
 def on_logits(transforms: Sequence[Transform]) -> bool:
-    """Whether one of the transforms needs logits."""
+    """True if one of the transforms needs logits."""
     return any(getattr(rule, "on_logits", False) for rule in transforms)
 
 

@@ -64,7 +64,7 @@ WIDTH = 0.3
 
 @dataclass(frozen=True)
 class AdaptiveP:
-    """Adaptive-P: favour tokens near a target probability, corrected so that the text's average stays there.
+    """Adaptive-P: favour tokens near a target probability, corrected by the average of the text.
 
         s′(x) = 5 − 10 d² / (1 + d),     d = |p(x) − t̂| / 0.3
         t̂ = clamp(2t − m, 0, 1),         m₀ = t,   m_{i+1} = λ m_i + (1 − λ) p(x_i)

@@ -84,7 +84,7 @@ class TokenBytes:
         return named + [piece or b"" for piece in self._first]
 
     def is_first(self, hypothesis: Hypothesis) -> bool:
-        """Whether the first new token has the form of a first token."""
+        """True if the first new token has the form of a first token."""
         if not self.twice:
             return False
         return self._spaced or not hypothesis.prompt or self.text.piece(hypothesis.prompt[-1]) is None

@@ -3,7 +3,7 @@
     keep x  ⇔  κ p(x) ℓ(x) ≥ g,   where κ solves  Σ_j min(1, κ p_j) = width + 1
 
 An observation of this project: the exact basis-aware test (Finlayson et al. 2024, §4; `unspool.basis`)
-depends little on W, and this is its first-order form. It costs one partial sort and gives no proof. g
+depends little on W, and this is its first-order form. It costs one partial sort, without a proof. g
 corresponds to τ and grows with it; `BasisTest.calibrate_kappa` fits it to a model. ℓ is 1 unless row lengths
 are given (`BasisTest.row_lengths`), V numbers of W that bring the rule closer to the test.
 papers.bib: finlayson2024closing
@@ -85,7 +85,7 @@ def log_kappa(logp_NV: Tensor, m: int) -> Tensor:
     beyond_NM = torch.cat([top_NM, rest_N1], dim=-1).flip(-1).logcumsumexp(dim=-1).flip(-1)[:, :m]
     log_kappa_NM = (m - torch.arange(m, device=logp_NV.device)).double().log() - beyond_NM
     fits_NM = log_kappa_NM + top_NM <= 0
-    # If rounding leaves no rank that fits, all m saturate.
+    # If no rank fits because of rounding, all m saturate.
     log_kappa_N1 = torch.where(
         fits_NM.any(dim=-1, keepdim=True),
         log_kappa_NM.gather(1, fits_NM.int().argmax(dim=-1, keepdim=True)),

@@ -205,7 +205,7 @@ class PLess(Truncation):
     Tan, Wu & Howard 2025 (L[P], and its normalised variant).
     papers.bib: tan2025pless
 
-    It needs no tuning: 1/V ≤ L ≤ max p (everything stays in a uniform row), so that the most probable token
+    There is nothing to tune: 1/V ≤ L ≤ max p (a uniform row is kept), so that the most probable token
     always stays. Ties: equal probabilities are kept or cut together. V
     counts the whole vocabulary, tokens already cut included.
     """
