@@ -12,7 +12,7 @@ from bisect import insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from numbers import Real
-from typing import Any, Literal, NamedTuple, TypedDict, Unpack
+from typing import Any, ClassVar, Literal, NamedTuple, TypedDict, Unpack
 
 from unspool.decode.arguments import as_number, as_whole, function_of, set_fields, shown
 from unspool.decode.hypothesis import Hypothesis, Job, Ranked
@@ -116,10 +116,8 @@ class BeamSearch:
         """Hypotheses kept alive at every step."""
         return self.options.width
 
-    @property
-    def streams(self) -> bool:
-        """A better hypothesis may still replace the tokens."""
-        return False
+    streams: ClassVar[bool] = False
+    """A better hypothesis may still replace the tokens."""
 
 
 Status = Literal["grown", "dropped", "open"] | FinishReason

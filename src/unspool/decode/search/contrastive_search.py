@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -53,10 +53,8 @@ class ContrastiveSearch:
             return f"ContrastiveSearch(k={self.k}, alpha={self.alpha})"
         return f"ContrastiveSearch({self.k}, {self.alpha}, {', '.join(map(repr, self.transforms))})"
 
-    @property
-    def streams(self) -> bool:
-        """A chosen token does not change later."""
-        return True
+    streams: ClassVar[bool] = True
+    """A chosen token does not change later."""
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
         """Yield a SearchStep for each token chosen."""

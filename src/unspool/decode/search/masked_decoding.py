@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -98,10 +98,8 @@ class MaskPredict:
         check_int(self, "iterations", at_least=1, advice="1 predicts all tokens at once.")
         check_int(self, "lengths", at_least=1, advice="1 tries only the most probable length.")
 
-    @property
-    def streams(self) -> bool:
-        """Any token may still change."""
-        return False
+    streams: ClassVar[bool] = False
+    """Any token may still change."""
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
         """Yield the best texts of each prompt after its last pass."""
@@ -177,10 +175,8 @@ class MaskedDiffusion:
         check_int(self, "iterations", at_least=1, advice="1 predicts all tokens at once.")
         check_number(self, "temperature", at_least=0.0, advice="0 takes the most probable token.")
 
-    @property
-    def streams(self) -> bool:
-        """An unmasked token does not change later."""
-        return True
+    streams: ClassVar[bool] = True
+    """An unmasked token does not change later."""
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
         """Yield a SearchStep for each step."""

@@ -101,10 +101,8 @@ class MBR:
         if self.utility is not None and not function_of(self.utility, 2):
             raise TypeError(f"MBR.utility is {shown(self.utility)}: give a function of two texts, or ChrF()")
 
-    @property
-    def streams(self) -> bool:
-        """The best text is known after all candidates are compared."""
-        return False
+    streams: ClassVar[bool] = False
+    """The best text is known after all candidates are compared."""
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
         """Yield the candidates as they grow, then the best texts."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -228,10 +228,8 @@ class Sample:
         rules = [*self.transforms, *([] if self.pick == Multinomial() else [self.pick])]
         return f"Sample({', '.join(map(repr, rules))})"
 
-    @property
-    def streams(self) -> bool:
-        """A drawn token does not change later."""
-        return True
+    streams: ClassVar[bool] = True
+    """A drawn token does not change later."""
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
         """Yield a SearchStep for each token drawn."""
@@ -258,10 +256,8 @@ class Greedy:
     def __repr__(self) -> str:
         return f"Greedy({', '.join(map(repr, self.transforms))})"
 
-    @property
-    def streams(self) -> bool:
-        """A chosen token does not change later."""
-        return True
+    streams: ClassVar[bool] = True
+    """A chosen token does not change later."""
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
         """Yield a SearchStep for each token chosen."""

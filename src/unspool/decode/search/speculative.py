@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -60,10 +60,8 @@ class Speculative:
         rules = repr(self.sample).removeprefix("Sample(").removesuffix(")")
         return f"Speculative({', '.join(filter(None, (repr(self.draft), rules)))}, length={self.length})"
 
-    @property
-    def streams(self) -> bool:
-        """An accepted token does not change later."""
-        return True
+    streams: ClassVar[bool] = True
+    """An accepted token does not change later."""
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
         """Yield a SearchStep for each round; every hypothesis grows by 1 to length + 1 tokens."""
