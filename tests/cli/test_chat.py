@@ -54,7 +54,7 @@ def test_help_names_every_command(unspool, loaded, piped):
         ("/dekoder", "unknown command '/dekoder': did you mean '/decoder'?"),
         ("/decoder Top", "unknown decoder 'Top'"),
         ("/seed x", "/seed takes a whole number, not 'x'"),
-        ("/undo", "there is no turn to undo"),
+        ("/undo", "the conversation is empty: there is no turn to undo"),
         ("/undo 2", "/undo does not take an argument"),
         ("/save", "/save needs the name of a file"),
         ("/save /nowhere/at/all.json", "/nowhere/at/all.json: there is no folder"),

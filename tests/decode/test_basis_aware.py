@@ -145,7 +145,7 @@ def test_by_default_it_looks_at_20_directions_or_as_many_as_there_are():
     assert BasisAware().bind(random_model(0, vocabulary=40, width=6), ()).test.rank == 6
     assert BasisAware.eta(0.02).bind(random_model(0, vocabulary=40, width=30), ()).test.rank == 20
     assert BasisAware.nucleus().bind(random_model(0, vocabulary=40, width=1), ()).test.rank == 1
-    with pytest.raises(ValueError, match="rank is 20, but the output matrix of Linear is 6 wide"):
+    with pytest.raises(ValueError, match="rank is 20, but the width of Linear is 6"):
         BasisAware(rank=20).bind(random_model(0, vocabulary=40, width=6), ())
 
 
@@ -368,7 +368,7 @@ def test_what_stands_in_for_a_model_has_its_tests():
 
 def test_the_next_process_finds_what_this_one_made(tmp_path, monkeypatch):
     monkeypatch.setenv("UNSPOOL_CACHE", str(tmp_path))
-    monkeypatch.setattr(picks, "KEPT", 1)
+    monkeypatch.setattr(picks, "MIN_CACHED_SIZE", 1)
     decoder = Sample(BasisAware(0.3, rank=2))
     first = generate(random_model(0), [0], decoder, seed=1, max_new_tokens=20)
     assert len(list((tmp_path / "basis").iterdir())) == 1

@@ -161,7 +161,7 @@ def test_a_turn_is_read_from_where_it_is_new(chat):
     for said in ("x", "xx", "xxx"):
         chat.ask(said)
     # uxa, then what follows the answer bcd: uxxa, uxxxa
-    assert chat._reader.batch.read_tokens == 3 + 4 + 5
+    assert chat._cached.batch.read_tokens == 3 + 4 + 5
     fresh = us.Chat(MODEL, us.Greedy(), seed=5, max_new_tokens=6, messages=chat.messages[:4])
     assert (
         fresh.ask("xxx").logps
@@ -169,7 +169,7 @@ def test_a_turn_is_read_from_where_it_is_new(chat):
     )
     chat.undo()
     chat.ask("xxx")
-    assert chat._reader.batch.read_tokens == 12 + 1
+    assert chat._cached.batch.read_tokens == 12 + 1
 
 
 def special_model():

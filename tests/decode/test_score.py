@@ -67,8 +67,8 @@ def test_one_prompt_for_many_texts():
         ([[0], [1]], [[1]], {}, "2 prompts for 1 texts"),
         ([0], [[]], {}, "text 0 is empty"),
         ([0], [5], {}, "outside the model's vocabulary"),
-        ([0], "a", {}, "no tokenizer"),
-        ([0], [1], {"end": True}, "names none"),
+        ([0], "a", {}, "does not have a tokenizer"),
+        ([0], [1], {"end": True}, "needs an end-of-text token"),
         ([0], [1], {"batch_size": 0}, "batch_size=0"),
     ],
 )
@@ -80,7 +80,7 @@ def test_what_cannot_be_scored_is_refused(prompts, texts, options, words):
 def test_a_text_beyond_the_context_is_refused():
     short = TableModel(lambda row: [0.5, 0.5], context=4)
     assert score(short, [0, 0], [1, 1]) == Score((1, 1), (pytest.approx(math.log(0.5)),) * 2)
-    with pytest.raises(ValueError, match="room for 2"):
+    with pytest.raises(ValueError, match="the context leaves 2"):
         score(short, [0, 0], [1, 1, 1])
 
 

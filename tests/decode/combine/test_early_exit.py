@@ -188,7 +188,7 @@ def test_face_equality_and_repr():
 
 
 def test_what_cannot_exit_is_refused():
-    with pytest.raises(TypeError, match="TableModel cannot tell"):
+    with pytest.raises(TypeError, match="TableModel does not return predictions"):
         EarlyExit(random_table(5, seed=1))
     with pytest.raises(ValueError, match="choose from high, low"):
         EarlyExit(tiny(4), "middle")

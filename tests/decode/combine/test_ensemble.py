@@ -57,7 +57,7 @@ def test_a_token_that_one_model_rules_out():
 
 
 def test_models_that_agree_on_nothing_are_an_error_and_not_nan():
-    with pytest.raises(ValueError, match="none is left"):
+    with pytest.raises(ValueError, match="every token has probability 0 for some model"):
         p_of(Ensemble((fixed(1.0, 0.0), fixed(0.0, 1.0)), mean="log_probability"))
 
 

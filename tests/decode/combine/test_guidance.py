@@ -130,7 +130,7 @@ def test_scores_count_the_negative_prompt():
     assert len(us.score(model, [1], [1] * 5).logps) == 5
     with pytest.raises(ValueError, match=r"text 0 has 6 tokens but the context leaves 5"):
         us.score(model, [1], [1] * 6)
-    with pytest.raises(ValueError, match="room for 0"):
+    with pytest.raises(ValueError, match="the context leaves 0"):
         us.score(Guidance(learned(), 1.5, [1] * 14), [1], [1])
 
 

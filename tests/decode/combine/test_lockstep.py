@@ -108,7 +108,7 @@ def test_vocabularies_of_different_sizes_are_refused():
 def test_a_token_that_means_different_text_is_refused():
     ours = replace(A, tokenizer=Words(("the", "cat", "sat", "on", "it")))
     theirs = replace(B, tokenizer=Words(("the", "dog", "sat", "on", "it")))
-    with pytest.raises(ValueError, match="token 1 is 'cat' to model 0 and 'dog' to model 1"):
+    with pytest.raises(ValueError, match="token 1 is 'cat' in model 0 and 'dog' in model 1"):
         First((ours, theirs))
     First((ours, replace(B, tokenizer=Words(ours.tokenizer.words))))
 
@@ -161,5 +161,5 @@ def test_vocabularies_of_sources_must_agree_too():
     assert First((one, one)).source_tokenizer is one.sources
     with pytest.raises(ValueError, match="model 0 has 4 source tokens and model 1 has 2"):
         check_parts([one, Translator(Words(("x", "y")))])
-    with pytest.raises(ValueError, match="token 3 is 'w' to model 0 and 'v' to model 1"):
+    with pytest.raises(ValueError, match="token 3 is 'w' in model 0 and 'v' in model 1"):
         check_parts([one, Translator(Words(("x", "y", "z", "v")))])

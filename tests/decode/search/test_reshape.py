@@ -146,16 +146,20 @@ def test_what_a_host_asks_of_every_search_comes_first():
 
 
 MALFORMED = {
-    "nothing": (lambda *_: None, TypeError, "made None of scores"),
-    "one row": (lambda scores, *_: scores[0], TypeError, "made a tensor of shape"),
-    "one column": (lambda scores, *_: scores[:, :1], TypeError, "made a tensor of shape"),
-    "integers": (lambda scores, *_: scores.long(), TypeError, "made a tensor of torch.int64"),
-    "booleans": (lambda scores, *_: scores > 0, TypeError, "made a tensor of torch.bool"),
-    "numpy": (lambda scores, *_: scores.numpy(), TypeError, "made a"),
-    "NaN": (lambda scores, *_: scores * math.nan, ValueError, "made NaN of row 0"),
-    "one NaN": (lambda scores, *_: scores.index_fill(1, torch.tensor([3]), math.nan), ValueError, "made NaN"),
-    "infinity": (lambda scores, *_: torch.full_like(scores, math.inf), ValueError, "made .∞ of row 0"),
-    "no token": (lambda scores, *_: scores - math.inf, ValueError, "made −∞ only of row 0"),
+    "nothing": (lambda *_: None, TypeError, "returned None for scores"),
+    "one row": (lambda scores, *_: scores[0], TypeError, "returned a tensor of shape"),
+    "one column": (lambda scores, *_: scores[:, :1], TypeError, "returned a tensor of shape"),
+    "integers": (lambda scores, *_: scores.long(), TypeError, "returned a tensor of torch.int64"),
+    "booleans": (lambda scores, *_: scores > 0, TypeError, "returned a tensor of torch.bool"),
+    "numpy": (lambda scores, *_: scores.numpy(), TypeError, "returned a"),
+    "NaN": (lambda scores, *_: scores * math.nan, ValueError, "returned NaN in row 0"),
+    "one NaN": (
+        lambda scores, *_: scores.index_fill(1, torch.tensor([3]), math.nan),
+        ValueError,
+        "returned NaN",
+    ),
+    "infinity": (lambda scores, *_: torch.full_like(scores, math.inf), ValueError, "returned .∞ in row 0"),
+    "no token": (lambda scores, *_: scores - math.inf, ValueError, "returned −∞ only in row 0"),
 }
 
 

@@ -342,7 +342,7 @@ def test_what_cannot_be_checked_is_refused():
         Speculative(DRAFT, length=0)
     with pytest.raises(ValueError, match="3 tokens and model 1 has 4"):
         generate(STRONG, [0], Speculative(random_table(4, seed=1)))
-    with pytest.raises(ValueError, match="context holds 8 tokens"):
+    with pytest.raises(ValueError, match="exceed the draft's context, 8"):
         generate(STRONG, [0, 1], Speculative(replace(DRAFT, context=8)), max_new_tokens=7)
     assert len(generate(STRONG, [0, 1], Speculative(replace(DRAFT, context=8)), max_new_tokens=6).tokens) == 6
 

@@ -76,7 +76,7 @@ def test_a_ban_on_the_whole_vocabulary_is_lifted():
 @pytest.mark.parametrize("rule", [lambda *_: None, lambda scores, *_: scores[0], lambda *_: [[0.0]]])
 def test_a_transform_that_returns_no_scores_is_named(rule):
     scores_NV = torch.zeros(2, 3)
-    with pytest.raises(TypeError, match=r"made .* of scores of shape \(2, 3\)"):
+    with pytest.raises(TypeError, match=r"returned .* for scores of shape \(2, 3\)"):
         applied(rule, scores_NV, Step(scores_NV), [Hypothesis(0, 0, ())] * 2)
     assert applied(lambda scores, *_: scores + 1, scores_NV, Step(scores_NV), []).equal(scores_NV + 1)
 

@@ -48,21 +48,21 @@ def test_the_coin_is_fair_and_belongs_to_the_path():
         for sample in range(20)
         for tokens in [(t,) * n for t in range(5) for n in range(20)]
     ]
-    draws = [XTC().draw(path) for path in {(p.sample, p.tokens): p for p in paths}.values()]
+    draws = [XTC().draw_uniform(path) for path in {(p.sample, p.tokens): p for p in paths}.values()]
     assert len(set(draws)) == len(draws)
     assert all(0 <= coin < 1 for coin in draws)
     # The mean of n uniform numbers strays by 0.29/√n: four times that is 0.027 here.
     assert statistics.mean(draws) == pytest.approx(0.5, abs=4 * 0.29 / math.sqrt(len(draws)))
     path = Hypothesis(3, 1, (7,), (1, 2))
-    assert XTC().draw(path) == XTC().draw(Hypothesis(0, 1, (7,), (1, 2), logps=(-1.0, -2.0)))
+    assert XTC().draw_uniform(path) == XTC().draw_uniform(Hypothesis(0, 1, (7,), (1, 2), logps=(-1.0, -2.0)))
     others = [Hypothesis(3, 0, (7,), (1, 2)), Hypothesis(3, 1, (7, 1), (2,)), Hypothesis(3, 1, (7,), (2, 1))]
-    assert XTC().draw(path) not in [XTC().draw(other) for other in others]
+    assert XTC().draw_uniform(path) not in [XTC().draw_uniform(other) for other in others]
 
 
 @settings(deadline=None, max_examples=40)
 @given(data=st.data(), threshold=st.floats(0.01, 1))
 def test_only_likely_tokens_go_and_one_of_them_stays(any_scores, data, threshold):
-    scores = data.draw(any_scores)
+    scores = data.draw_uniform(any_scores)
     out = XTC(threshold, 1.0)(scores, Step(scores), [START] * len(scores))
     likely = scores.softmax(dim=-1) >= threshold
     gone = (out == -math.inf) & (scores > -math.inf)

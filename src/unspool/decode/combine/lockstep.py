@@ -132,7 +132,7 @@ def check_model(model: Any) -> None:
     if not all(hasattr(model, name) for name in REQUIRED):
         labels = " It labels texts: use us.predict." if getattr(model, "labels", None) else ""
         raise TypeError(
-            f"{shown(model)} is not a model that generates text."
+            f"{shown(model)} cannot be decoded: it is not a model that generates text."
             f"{labels or ' Give a model such as us.load() returns.'}"
         )
     if not declares_abilities(model):

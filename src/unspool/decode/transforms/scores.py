@@ -45,11 +45,11 @@ def _refuse(peak_N1: Tensor) -> None:
     row = int((~torch.isfinite(peak_N1[:, 0])).nonzero()[0, 0])
     worst = float(peak_N1[row, 0])
     if math.isnan(worst):
-        fault, advice = "contains NaN", "Check the model for overflow (half precision?) and its weights."
+        fault, advice = "holds NaN", "Check the model for overflow (half precision?) and its weights."
     elif worst > 0:
-        fault, advice = "contains +∞", "Check the model for overflow."
+        fault, advice = "holds +∞", "Check the model for overflow."
     else:
-        fault, advice = "is −∞ for all tokens", "Check the transforms before this one."
+        fault, advice = "has no token left (all are −∞)", "Check the transforms before this one."
     raise ValueError(f"row {row} of the scores {fault}. {advice}")
 
 

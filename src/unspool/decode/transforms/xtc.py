@@ -53,7 +53,7 @@ class XTC:
         object.__setattr__(ready, "job", job)
         return ready
 
-    def draw(self, hypothesis: Hypothesis) -> float:
+    def draw_uniform(self, hypothesis: Hypothesis) -> float:
         """A number in [0, 1) from the random stream and the tokens of a hypothesis."""
         if self.job is None:
             return uniform(stream_key(0, hypothesis.prompt, hypothesis.sample), hypothesis.tokens)
@@ -66,7 +66,7 @@ class XTC:
         """(N, V) → (N, V)."""
         peaks(scores_NV, history)
         within("XTC.spare", self.spare, scores_NV.shape[1])
-        is_cutting = [[self.draw(hypothesis) < self.probability] for hypothesis in history]
+        is_cutting = [[self.draw_uniform(hypothesis) < self.probability] for hypothesis in history]
         is_cutting_N1 = torch.tensor(is_cutting, device=scores_NV.device)
         p_NV = precise(scores_NV).softmax(dim=-1)
         likely_NV = p_NV >= self.threshold
