@@ -144,7 +144,7 @@ def test_what_nothing_can_be_drafted_for_is_refused_before_a_model_is_loaded(uns
 def test_models_that_do_not_fit_are_refused_in_words(unspool):
     status, _, err = unspool(*BIBLE, "--weak", "dates")
     assert status == 2
-    assert "Take two language models, or two encoder–decoders" in err
+    assert "combine models of one kind" in err
 
 
 def test_guidance_is_the_models_own():

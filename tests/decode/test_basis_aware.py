@@ -57,9 +57,9 @@ TAU = 1 - 1 / 1.9
 
 
 def random_model(seed, vocabulary=14, width=3):
-    dice = torch.Generator().manual_seed(seed)
-    W = torch.randn(vocabulary, width, generator=dice)
-    return Linear(W, 1.2 * torch.randn(width, generator=dice))
+    rng = torch.Generator().manual_seed(seed)
+    W = torch.randn(vocabulary, width, generator=rng)
+    return Linear(W, 1.2 * torch.randn(width, generator=rng))
 
 
 def test_the_papers_example():

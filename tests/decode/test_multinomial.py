@@ -40,9 +40,9 @@ def test_weights_need_no_total_of_one():
     u=st.floats(0, 1, exclude_max=True),
 )
 def test_two_levels_are_one_cumulative_sum(vocabulary, seed, alive, u):
-    dice = torch.Generator().manual_seed(seed)
-    weight = torch.rand(1, vocabulary, generator=dice) ** 8
-    weight[torch.rand(1, vocabulary, generator=dice) > alive] = 0
+    rng = torch.Generator().manual_seed(seed)
+    weight = torch.rand(1, vocabulary, generator=rng) ** 8
+    weight[torch.rand(1, vocabulary, generator=rng) > alive] = 0
     weight[0, seed % vocabulary] = 0.5
     token = int(invert(weight, torch.tensor([u], dtype=torch.float64)))
     upto = weight.double().cumsum(-1)[0]
@@ -87,9 +87,9 @@ def test_portions_are_all_the_rows_once_and_change_nothing(monkeypatch):
 
 
 def test_a_row_rolls_its_own_dice_once():
-    dice, again = [Random(1), Random(2)], [Random(1), Random(2)]
-    assert draw_uniform(dice, torch.zeros(2, 3)).tolist() == [die.random() for die in again]
-    assert [die.random() for die in dice] == [die.random() for die in again]
+    rng, again = [Random(1), Random(2)], [Random(1), Random(2)]
+    assert draw_uniform(rng, torch.zeros(2, 3)).tolist() == [die.random() for die in again]
+    assert [die.random() for die in rng] == [die.random() for die in again]
 
 
 @pytest.mark.parametrize(("score", "match"), [(math.nan, "row 1.*NaN"), (-math.inf, "row 1.*no token left")])

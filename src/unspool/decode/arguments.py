@@ -68,12 +68,12 @@ def as_number(
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} is {shown(value)}, but must be a number. {advice}")
     try:
-        found = int(value) if isinstance(value, Integral) else float(value)
-        size = float(found)
+        number = int(value) if isinstance(value, Integral) else float(value)
+        size = float(number)
     except OverflowError:  # an integer beyond the range of floats
-        found = size = math.inf
+        number = size = math.inf
     if math.isfinite(size) and above < size and at_least <= size <= at_most:
-        return found
+        return number
     low = f"{above:g} < " if above > -math.inf else f"{at_least:g} ≤ " if at_least > -math.inf else ""
     high = f" ≤ {at_most:g}" if at_most < math.inf else ""
     allowed = f"a finite number, {low}{name.rpartition('.')[2]}{high}" if low or high else "a finite number"
@@ -87,10 +87,10 @@ def as_whole(name: str, value: Any, *, at_least: int, advice: str) -> int:
         raise TypeError(message)
     if value < at_least:
         raise ValueError(message)
-    found = int(value)
-    if found > MAX_INT:
+    number = int(value)
+    if number > MAX_INT:
         raise ValueError(f"{name} is {shown(value)}, which is more than {MAX_INT:,}. {advice}")
-    return found
+    return number
 
 
 def as_matrix(name: str, value: Any, shape: str) -> Tensor:
@@ -162,12 +162,12 @@ def ids(name: str, value: int | Iterable[int], *, empty: bool = False) -> tuple[
 
 def ends(name: str, value: int | Iterable[int] | None) -> tuple[int, ...]:
     """End-of-text tokens; refused if there are none."""
-    found = () if value is None else ids(name, value, empty=True)
-    if not found:
+    tokens = () if value is None else ids(name, value, empty=True)
+    if not tokens:
         raise ValueError(
             f"{name} is unknown because the model does not name an end-of-text token: give its id"
         )
-    return found
+    return tokens
 
 
 def phrases(name: str, value: Any) -> tuple[str | tuple[int, ...], ...]:
@@ -203,17 +203,17 @@ def biases(
     name: str, value: Mapping[Any, float] | Iterable[tuple[Any, float]]
 ) -> tuple[tuple[str | tuple[int, ...], float], ...]:
     """Phrases and their biases as a sorted tuple of pairs."""
-    found: dict[str | tuple[int, ...], float] = {}
+    bias_of: dict[str | tuple[int, ...], float] = {}
     for sequence, bias in pairs(name, value):
         key = phrase(name, sequence)
-        if key in found:
+        if key in bias_of:
             raise ValueError(f"{name} names {key!r} twice. Give it one bias.")
         advice = "To forbid a sequence, use BadWords."
         limits = {"at_least": -LARGEST_BIAS, "at_most": LARGEST_BIAS}
-        found[key] = float(as_number(f"{name}[{key}]", bias, **limits, advice=advice))
-    if not found:
+        bias_of[key] = float(as_number(f"{name}[{key}]", bias, **limits, advice=advice))
+    if not bias_of:
         raise ValueError(f"{name} is empty, but needs at least one entry. Leave the transform out instead.")
-    return tuple(sorted(found.items(), key=lambda pair: (isinstance(pair[0], str), pair[0])))
+    return tuple(sorted(bias_of.items(), key=lambda pair: (isinstance(pair[0], str), pair[0])))
 
 
 def pairs(name: str, value: Any) -> list[tuple[Any, Any]]:

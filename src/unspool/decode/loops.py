@@ -135,13 +135,13 @@ def loop_words(text: str | Sequence[Hashable]) -> list[Hashable]:
         if not all(isinstance(word, str) for word in text):
             return list(text)
         text = " ".join(map(str, text))
-    found: list[Hashable] = []
+    words: list[Hashable] = []
     for word in WORDS.findall(text):
         if not word.isdecimal():
-            found.append(word.casefold())
-        elif not found or found[-1] != "0":
-            found.append("0")
-    return found
+            words.append(word.casefold())
+        elif not words or words[-1] != "0":
+            words.append("0")
+    return words
 
 
 def find_approximate_loop(

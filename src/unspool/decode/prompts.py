@@ -92,10 +92,10 @@ def as_int(value: Any) -> int | None:
 
 
 def _id(token: Any, place: int) -> int:
-    found = as_int(token)
-    if found is None:
+    number = as_int(token)
+    if number is None:
         raise TypeError(f"prompt {place} holds {token!r:.80}: token ids are whole numbers")
-    return found
+    return number
 
 
 def _plain(prompts: Any) -> Any:

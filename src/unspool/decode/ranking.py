@@ -155,9 +155,9 @@ class Attended:
 
 def _attention(step: Step) -> Tensor:
     if step.attention is None or step.attention.dim() != 2:
-        found = "none" if step.attention is None else f"one of shape {tuple(step.attention.shape)}"
+        actual = "none" if step.attention is None else f"one of shape {tuple(step.attention.shape)}"
         raise ValueError(
-            f"Coverage needs Step.attention of shape (rows, source tokens), but it is {found}: "
+            f"Coverage needs Step.attention of shape (rows, source tokens), but it is {actual}: "
             "use an encoder–decoder that returns it, or leave coverage out"
         )
     return step.attention

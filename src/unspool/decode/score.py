@@ -89,16 +89,16 @@ def score(
         _pair(model, source, target, place, end)
         for place, (source, target) in enumerate(zip(sources, targets, strict=True))
     ]
-    found = [
+    logps_of_texts = [
         logps for first in range(0, len(pairs), rows) for logps in _read(model, pairs[first : first + rows])
     ]
-    for place, logps in enumerate(found):
+    for place, logps in enumerate(logps_of_texts):
         if any(map(math.isnan, logps)):
             raise ValueError(
                 f"a token of text {place} has the log-probability NaN: check the model for overflow "
                 "(half precision?) and its weights"
             )
-    scores = [Score(text, logps) for (_, text), logps in zip(pairs, found, strict=True)]
+    scores = [Score(text, logps) for (_, text), logps in zip(pairs, logps_of_texts, strict=True)]
     return scores[0] if one_text and one_prompt else scores
 
 
@@ -162,12 +162,12 @@ def continuation(
         return text + first if backwards else first + text
 
     def after(first: str, ids: Sequence[int]) -> tuple[int, ...] | None:
-        whole = tokenizer.encode(joined(first))
-        return tuple(whole[len(ids) :]) if whole[: len(ids)] == [*ids] else None
+        all_ids = tokenizer.encode(joined(first))
+        return tuple(all_ids[len(ids) :]) if all_ids[: len(ids)] == [*ids] else None
 
-    found = after(read if prompt is None else prompt, before)
-    if found is not None and (prompt is not None or read):
-        return found
+    continued = after(read if prompt is None else prompt, before)
+    if continued is not None and (prompt is not None or read):
+        return continued
     apart = [after(anchor, tokenizer.encode(anchor)) for anchor in ANCHORS]
     # After a special token a text has its first space, as at the start.
     begins = not before or tokenizer.piece(before[-1]) is None
@@ -193,8 +193,8 @@ def _read(
     """log p of every token of every text; finished rows leave the batch."""
     step, state = model.start([before for before, _ in pairs])
     device = step.logp_NV.device
-    found: list[list[float]] = [[] for _ in pairs]
-    _append_logps(found, step, list(range(len(pairs))), [[after[0]] for _, after in pairs])
+    logps_of_texts: list[list[float]] = [[] for _ in pairs]
+    _append_logps(logps_of_texts, step, list(range(len(pairs))), [[after[0]] for _, after in pairs])
     live, done = list(range(len(pairs))), 0
     while live:
         stay = [row for row, pair in enumerate(live) if len(pairs[pair][1]) > done + 1]
@@ -207,19 +207,21 @@ def _read(
         width = max(1, min(shortest, MAX_LOGPS // (len(live) * model.vocab_size)))
         read = [list(pairs[pair][1][done : done + width]) for pair in live]
         step, state = read_on(model, state, torch.tensor(read, device=device))
-        _append_logps(found, step, live, [list(pairs[pair][1][done + 1 : done + 1 + width]) for pair in live])
+        _append_logps(
+            logps_of_texts, step, live, [list(pairs[pair][1][done + 1 : done + 1 + width]) for pair in live]
+        )
         done += width
-    return [tuple(logps) for logps in found]
+    return [tuple(logps) for logps in logps_of_texts]
 
 
 def _append_logps(
-    found: list[list[float]], step: Step, live: Sequence[int], targets: Sequence[Sequence[int]]
+    logps_of_texts: list[list[float]], step: Step, live: Sequence[int], targets: Sequence[Sequence[int]]
 ) -> None:
     """Append log p of the next tokens of every row."""
     targets_NT = torch.tensor(targets, device=step.logp_NV.device)
     logp_NT = step.logp_NV.gather(1, targets_NT.flatten()[:, None]).view(targets_NT.shape)
     for pair, logps in zip(live, logp_NT.tolist(), strict=True):
-        found[pair] += logps
+        logps_of_texts[pair] += logps
 
 
 def read_on(model: StepModel, state: Any, tokens_NT: Tensor) -> tuple[Step, Any]:

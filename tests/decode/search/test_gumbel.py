@@ -55,6 +55,6 @@ def test_conditioning_on_the_maximum_that_is_changes_nothing_even_far_out():
 
 
 def test_one_draw_of_the_noise_has_its_mean():
-    die = generator(9)
-    mean = sum(draw_gumbel(die) for _ in range(20_000)) / 20_000
+    rng = generator(9)
+    mean = sum(draw_gumbel(rng) for _ in range(20_000)) / 20_000
     assert abs(mean - 0.5772156649) < 4 * math.pi / math.sqrt(6 * 20_000)

@@ -96,7 +96,7 @@ def sequence_probability(model, transforms, tokens):
 
     @dataclass(frozen=True)
     class Forced(Abilities):
-        def draw(self, scores_NV, step, dice):
+        def draw(self, scores_NV, step, rng):
             place = next(self.places)
             return torch.tensor([tokens[place]])
 
@@ -324,7 +324,7 @@ class Forward(Abilities):
 class Fancy:
     """A pick whose law nobody knows."""
 
-    def draw(self, scores_NV, step, dice: list[Random]):
+    def draw(self, scores_NV, step, rng: list[Random]):
         return scores_NV.argmax(-1)
 
 

@@ -91,10 +91,10 @@ def test_a_transform_is_a_value(rule):
     assert parse(f"Sample({rule!r})").transforms == (rule,)
 
 
-def _path(row, V, dice):
-    tokens = tuple(dice.randrange(V) for _ in range(dice.randrange(7)))
-    drawn = tuple(-9 * dice.random() for _ in tokens)
-    prompt = tuple(dice.randrange(V) for _ in range(dice.randrange(4)))
+def _path(row, V, rng):
+    tokens = tuple(rng.randrange(V) for _ in range(rng.randrange(7)))
+    drawn = tuple(-9 * rng.random() for _ in tokens)
+    prompt = tuple(rng.randrange(V) for _ in range(rng.randrange(4)))
     return Hypothesis(row, 0, prompt, tokens, drawn, drawn)
 
 
@@ -103,8 +103,8 @@ def _path(row, V, dice):
 @given(data=st.data())
 def test_a_transform_is_pure_and_leaves_a_token_in_every_row(rule, any_scores, data):
     scores = data.draw(any_scores.filter(lambda scores: scores.shape[1] > 2))
-    dice = data.draw(st.randoms(use_true_random=False))
-    history = [_path(row, scores.shape[1], dice) for row in range(len(scores))]
+    rng = data.draw(st.randoms(use_true_random=False))
+    history = [_path(row, scores.shape[1], rng) for row in range(len(scores))]
     before = scores.clone()
     out = rule(scores, Step(scores), history)
     assert torch.equal(scores, before)

@@ -207,7 +207,7 @@ def test_an_error_in_a_group_does_not_affect_other_random_streams(texts, engine,
         (
             "Sample(MinLength(3))",
             {"eos_token_id": None, "all_stop_token_ids": set()},
-            "names no end-of-text token",
+            "does not name an end-of-text token",
         ),
     ],
 )

@@ -161,6 +161,6 @@ def grow(inputs: BeamScores, beams: Sequence[BeamState]) -> None:
     """Give every beam its best candidates."""
     count = beams[0].options.candidates(beams[0].job.ends)
     sums = [beam.totals for beam in beams]
-    found = propose(sums, count, inputs.step.logp_NV, inputs.scores_NV, covered_N=inputs.covered_N)
-    for beam, candidates in zip(beams, found, strict=True):
+    proposals = propose(sums, count, inputs.step.logp_NV, inputs.scores_NV, covered_N=inputs.covered_N)
+    for beam, candidates in zip(beams, proposals, strict=True):
         beam.take(candidates)

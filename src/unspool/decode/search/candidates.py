@@ -76,10 +76,10 @@ def propose(
     for best in (highest, highest_with_ties):
         values_NK, tokens_NK, tied_N = best(keys_NV, k)
         values_NK = values_NK if transform_keys is None else transform_keys(values_NK)
-        found, tied = table.read(values_NK, tokens_NK, tied_N)
+        candidates, tied = table.read(values_NK, tokens_NK, tied_N)
         if not tied:
             break
-    return found
+    return candidates
 
 
 def _merge_compiled(
@@ -189,8 +189,8 @@ class _BeamRows:
         # The flag is transferred together with the candidates: one device transfer per step.
         *flat, tied = torch.cat([ranked_QCF.flatten(), tied_N.any()[None].double()]).tolist()
         size = ranked_QCF[0].numel()
-        found = [_candidates(flat[at : at + size]) for at in range(0, len(flat), size)]
-        return found, bool(tied)
+        candidates = [_candidates(flat[at : at + size]) for at in range(0, len(flat), size)]
+        return candidates, bool(tied)
 
     def rank(self, values_NK: Tensor, tokens_NK: Tensor) -> Tensor:
         """(Q, C, F): the fields of the best candidates of every beam."""
@@ -214,7 +214,7 @@ class _BeamRows:
 
 
 def _candidates(flat: Sequence[float]) -> list[Candidate]:
-    found = []
+    candidates = []
     for at in range(0, len(flat), FIELDS):
         parent, token, logp, score, total, covered, key = flat[at : at + FIELDS]
         if math.isnan(total):
@@ -223,8 +223,8 @@ def _candidates(flat: Sequence[float]) -> list[Candidate]:
                 "check its weights and its precision"
             )
         if total > -math.inf:
-            found.append(Candidate(int(parent), int(token), logp, score, total, covered, key))
-    return found
+            candidates.append(Candidate(int(parent), int(token), logp, score, total, covered, key))
+    return candidates
 
 
 def alternatives(logp_NV: Tensor, scores_NV: Tensor, count: int) -> list[Ranked]:

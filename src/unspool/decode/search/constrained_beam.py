@@ -182,9 +182,9 @@ def grow(inputs: BeamScores, beams: Sequence[_PhraseBeam]) -> None:
     """Give every beam its best candidates, those that continue phrases, and the best of each row."""
     count = beams[0].options.candidates(beams[0].job.ends)
     sums = [beam.totals for beam in beams]
-    found = propose(sums, count, inputs.step.logp_NV, inputs.scores_NV, covered_N=inputs.covered_N)
+    proposals = propose(sums, count, inputs.step.logp_NV, inputs.scores_NV, covered_N=inputs.covered_N)
     required = _phrase_candidates(inputs, beams)
-    for beam, candidates, more in zip(beams, found, required, strict=True):
+    for beam, candidates, more in zip(beams, proposals, required, strict=True):
         # Candidates with the same parent and token are equal.
         merged = {(one.parent, one.token): one for one in (*candidates, *more)}
         beam.take(sorted(merged.values(), key=lambda one: (-one.total, one.parent, one.token)))
@@ -206,14 +206,14 @@ def _phrase_candidates(inputs: BeamScores, beams: Sequence[_PhraseBeam]) -> list
     if inputs.covered_N is not None:
         columns.append(inputs.covered_N[rows_I])
     owner = [(beam, place) for beam in beams for place in range(len(beam.live))]
-    found: dict[int, list[Candidate]] = {beam.request: [] for beam in beams}
+    candidates: dict[int, list[Candidate]] = {beam.request: [] for beam in beams}
     for row, token, logp, score, *covered in torch.stack([c.double() for c in columns], dim=1).tolist():
         beam, parent = owner[int(row)]
         total = beam.live[parent].total + score
         if total > -math.inf:
             candidate = Candidate(parent, int(token), logp, score, total, sum(covered), total)
-            found[beam.request].append(candidate)
-    return [found[beam.request] for beam in beams]
+            candidates[beam.request].append(candidate)
+    return [candidates[beam.request] for beam in beams]
 
 
 class _Choice(NamedTuple):

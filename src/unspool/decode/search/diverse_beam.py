@@ -81,14 +81,14 @@ class DiverseBeam(BeamSearch):
                 continue
             rows = [beam.first_row + row for beam in group for row in range(len(beam.live))]
             rows_M = torch.tensor(rows, device=inputs.scores_NV.device)
-            found = propose(
+            proposals = propose(
                 [beam.totals for beam in group],
                 count,
                 inputs.step.logp_NV.index_select(0, rows_M),
                 self._penalised(inputs.scores_NV.index_select(0, rows_M), group, taken),
                 covered_N=None if inputs.covered_N is None else inputs.covered_N.index_select(0, rows_M),
             )
-            for beam, candidates in zip(group, found, strict=True):
+            for beam, candidates in zip(group, proposals, strict=True):
                 taken[beam.request] += [candidate.token for candidate in beam.take(candidates)]
 
     def _penalised(self, scores_MV: Tensor, group: Sequence[_Group], taken: dict[int, list[int]]) -> Tensor:

@@ -110,14 +110,14 @@ class MaskPredict:
 
     def _search(self, model: Infilling, mask: int, job: Job) -> Iterator[SearchStep]:
         for hypotheses in replace(job, n=1).batches(self.lengths):
-            found = model.lengths(
+            predicted = model.lengths(
                 [job.prompts[it.request] for it in hypotheses],
                 [job.limits[it.request] for it in hypotheses],
                 self.lengths,
             )
             texts = [
                 MaskedText.blank(hypothesis, length, mask, logp)
-                for hypothesis, lengths in zip(hypotheses, found, strict=True)
+                for hypothesis, lengths in zip(hypotheses, predicted, strict=True)
                 for length, logp in lengths
             ]
             for t in range(self.iterations):

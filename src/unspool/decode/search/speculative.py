@@ -195,9 +195,9 @@ class SharedPrefill:
 
     def state(self) -> Any:
         """A state that no row has used."""
-        found = self.model.start([self._prompt])[1] if self._state is None else self._state
+        state = self.model.start([self._prompt])[1] if self._state is None else self._state
         self._state = None
-        return found
+        return state
 
 
 class IncrementalReader:

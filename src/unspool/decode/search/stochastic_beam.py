@@ -84,7 +84,7 @@ class StochasticBeam(BeamSearch):
             total_N = like.new_tensor([total for each in sums for total in each])
             parent_N = like.new_tensor([key for draw in draws for key in draw.keys])
             keys_NV = add_gumbel(scores_NV, [rngs[draw.request] for draw in draws], rows)
-            found = propose(
+            proposals = propose(
                 sums,
                 self.options.width,
                 step.logp_NV,
@@ -92,7 +92,7 @@ class StochasticBeam(BeamSearch):
                 keys_NV=keys_NV,
                 transform_keys=lambda keys_NK: condition_on_maximum(keys_NK, parent_N - total_N),
             )
-            for draw, candidates in zip(draws, found, strict=True):
+            for draw, candidates in zip(draws, proposals, strict=True):
                 draw.take(candidates)
 
         return run_beams(model, job, requests, grow, scored=False)
@@ -162,7 +162,7 @@ class BeamSample(BeamSearch):
             keys_NV = add_gumbel(
                 inputs.scores_NV, [rngs[beam.request] for beam in beams], [len(each) for each in sums]
             )
-            found = propose(
+            proposals = propose(
                 sums,
                 count,
                 inputs.step.logp_NV,
@@ -170,7 +170,7 @@ class BeamSample(BeamSearch):
                 keys_NV=keys_NV,
                 covered_N=inputs.covered_N,
             )
-            for beam, candidates in zip(beams, found, strict=True):
+            for beam, candidates in zip(beams, proposals, strict=True):
                 beam.take(candidates)
 
         return run_beams(model, job, requests, grow)

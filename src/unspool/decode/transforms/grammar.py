@@ -118,10 +118,10 @@ _KNOWN: WeakKeyDictionary[TokenizerLike, dict[tuple[int, frozenset[int]], TokenB
 
 def token_bytes(text: TokenizerLike, size: int, ends: frozenset[int]) -> TokenBytes:
     """Cached TokenBytes: half a second of work for 50,000 tokens."""
-    found = _KNOWN.setdefault(text, {})
-    if (size, ends) not in found:
-        found[size, ends] = TokenBytes(text, size, ends)
-    return found[size, ends]
+    cached = _KNOWN.setdefault(text, {})
+    if (size, ends) not in cached:
+        cached[size, ends] = TokenBytes(text, size, ends)
+    return cached[size, ends]
 
 
 @dataclass
@@ -178,17 +178,17 @@ class Matchers:
         )
 
     def _state(self, is_first: bool, tokens: tuple[int, ...]) -> ParserState:
-        found = self._states.get((is_first, tokens))
-        if found is None:
+        state = self._states.get((is_first, tokens))
+        if state is None:
             before, rest = self._states.get((is_first, tokens[:-1])), tokens[-1:]
             if before is None or not tokens:
                 before, rest = ParserState(self._start, is_first), tokens
-            found = self._advance(before, rest)
-            self._states[is_first, tokens] = found
+            state = self._advance(before, rest)
+            self._states[is_first, tokens] = state
             if len(self._states) > self._kept:
                 self._states.popitem(last=False)
         self._states.move_to_end((is_first, tokens))
-        return found
+        return state
 
     def _advance(self, state: ParserState, tokens: Sequence[int]) -> ParserState:
         matcher, is_first = state.matcher.deep_copy(), state.is_first
@@ -222,20 +222,20 @@ class RightToLeftChoices:
 
     def _before(self, hypothesis: Hypothesis) -> NDArray[np.bool_]:
         unwritten, complete = self._left(hypothesis.tokens)
-        found = np.zeros(self._tokens.size, dtype=bool)
+        allowed_V = np.zeros(self._tokens.size, dtype=bool)
         for prefix in unwritten:
-            found[self._first_ids.get(prefix, [])] = True
+            allowed_V[self._first_ids.get(prefix, [])] = True
             for start in range(len(prefix)):
                 if start or not self._tokens.twice:
-                    found[self._later_ids.get(prefix[start:], [])] = True
+                    allowed_V[self._later_ids.get(prefix[start:], [])] = True
         if complete:
-            found[[token for token in self._tokens.ends if token < self._tokens.size]] = True
-        if not found.any():
+            allowed_V[[token for token in self._tokens.ends if token < self._tokens.size]] = True
+        if not allowed_V.any():
             raise ValueError(
                 f"before {self._tokens.text.decode(hypothesis.tokens)!r:.80} no token of the vocabulary "
                 "leads to a choice: give choices in its characters or words"
             )
-        return found
+        return allowed_V
 
     def _left(self, tokens: Sequence[int]) -> tuple[set[bytes], bool]:
         """The missing prefixes of the choices, and whether a choice is complete."""
@@ -249,11 +249,11 @@ class RightToLeftChoices:
 
 
 def _ids_by_piece(pieces: Sequence[bytes | None]) -> dict[bytes, list[int]]:
-    found: dict[bytes, list[int]] = {}
+    ids: dict[bytes, list[int]] = {}
     for token, piece in enumerate(pieces):
         if piece:
-            found.setdefault(piece, []).append(token)
-    return found
+            ids.setdefault(piece, []).append(token)
+    return ids
 
 
 WAYS = ("json_schema", "regex", "lark", "choices")
@@ -359,10 +359,10 @@ def _fallback(logp_RV: Tensor, allowed_RV: Tensor) -> Tensor:
 
 def _as_json(schema: Any) -> str:
     try:
-        found = json.loads(schema) if isinstance(schema, str) else schema
-        if not isinstance(found, Mapping | bool):
+        parsed = json.loads(schema) if isinstance(schema, str) else schema
+        if not isinstance(parsed, Mapping | bool):
             raise TypeError("a schema is an object, true or false")
-        return json.dumps(found, ensure_ascii=False)
+        return json.dumps(parsed, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(
             f"Grammar.json_schema is {shown(schema)}, but must be a JSON schema, as a dict or as JSON text: "

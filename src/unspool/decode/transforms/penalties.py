@@ -26,14 +26,14 @@ def occurrences(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(row, token, count) of every token that occurs in a row; ids beyond the scores are ignored."""
     V = scores_NV.shape[1]
-    found = [
+    counts = [
         (row, token, count)
         for row, hypothesis in enumerate(history)
         for token, count in Counter(tokens_so_far(hypothesis, prompt)).items()
         if token < V
     ]
     row_M, token_M, count_M = (
-        torch.tensor(found, dtype=torch.long, device=scores_NV.device).view(-1, 3).unbind(1)
+        torch.tensor(counts, dtype=torch.long, device=scores_NV.device).view(-1, 3).unbind(1)
     )
     return row_M, token_M, count_M
 
