@@ -96,7 +96,9 @@ def _view_argmax(pick: Any, scores_1V: Tensor, step: Step, tokens: Sequence[int]
     )
 
 
-def _view_basis_aware(pick: BoundBasisAware, scores_1V: Tensor, step: Step, tokens: Sequence[int]) -> DecoderView:
+def _view_basis_aware(
+    pick: BoundBasisAware, scores_1V: Tensor, step: Step, tokens: Sequence[int]
+) -> DecoderView:
     logp_1V = scores_1V if pick.pick.on == "processed" else step.logp_NV
     p_V = logp_1V[0].double().exp()
     tau = float(next(iter(pick.pick.tau(logp_1V))))  # type: ignore[operator]
