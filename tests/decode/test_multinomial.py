@@ -86,10 +86,10 @@ def test_portions_are_all_the_rows_once_and_change_nothing(monkeypatch):
     assert Multinomial().draw(rows, Step(rows), [Random(i) for i in range(9)]).tolist() == whole.tolist()
 
 
-def test_a_row_rolls_its_own_dice_once():
-    rng, again = [Random(1), Random(2)], [Random(1), Random(2)]
-    assert draw_uniform(rng, torch.zeros(2, 3)).tolist() == [die.random() for die in again]
-    assert [die.random() for die in rng] == [die.random() for die in again]
+def test_a_row_draws_once_from_its_rng():
+    rngs, again = [Random(1), Random(2)], [Random(1), Random(2)]
+    assert draw_uniform(rngs, torch.zeros(2, 3)).tolist() == [rng.random() for rng in again]
+    assert [rng.random() for rng in rngs] == [rng.random() for rng in again]
 
 
 @pytest.mark.parametrize(("score", "match"), [(math.nan, "row 1.*NaN"), (-math.inf, "row 1.*no token left")])

@@ -62,7 +62,7 @@ def test_the_coin_is_fair_and_belongs_to_the_path():
 @settings(deadline=None, max_examples=40)
 @given(data=st.data(), threshold=st.floats(0.01, 1))
 def test_only_likely_tokens_go_and_one_of_them_stays(any_scores, data, threshold):
-    scores = data.draw_uniform(any_scores)
+    scores = data.draw(any_scores)
     out = XTC(threshold, 1.0)(scores, Step(scores), [START] * len(scores))
     likely = scores.softmax(dim=-1) >= threshold
     gone = (out == -math.inf) & (scores > -math.inf)
