@@ -39,7 +39,7 @@ def test_how_its_weights_are_kept_and_what_computes_are_passed_on(unspool, loade
     [
         (("--weights", "int4"), "weights 'int4' is unknown: choose from 'stored', 'float32', 'int8'"),
         (("--engine", "quick"), "engine 'quick' is unknown: choose from torch, compiled"),
-        (("--weights", "int8", "--dtype", "bfloat16"), "weights='int8' are multiplied with float32 numbers"),
+        (("--weights", "int8", "--dtype", "bfloat16"), "weights='int8' needs"),
     ],
     ids=str,
 )

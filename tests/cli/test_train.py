@@ -101,7 +101,7 @@ def test_a_second_run_in_the_same_folder_is_refused(unspool, recipe, tmp_path):
     assert unspool(*argv)[0] == 0
     status, _, err = unspool(*argv)
     assert status == 2
-    assert "--resume goes on with it" in err
+    assert "continue it with --resume" in err
     assert unspool(*argv, "--resume")[0] == 0
 
 

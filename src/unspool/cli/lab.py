@@ -81,7 +81,7 @@ def chosen_claims(names: Sequence[str], everything: bool, claims: Sequence[Claim
 def stored_findings(
     args: argparse.Namespace, claims: Sequence[Claim], warn: Callable[[str], None] = print_message
 ) -> list[Finding]:
-    """What has been measured so far."""
+    """The results that were measured so far."""
     from unspool.lab.results import findings, results_folder
 
     return findings(

@@ -161,7 +161,7 @@ def read_prompts(
 
 
 def is_stdin(args: argparse.Namespace) -> bool:
-    """Whether the prompt is read from standard input."""
+    """True if the prompt is read from standard input."""
     return args.prompts is None and args.prompt in (None, "-")
 
 

@@ -1,6 +1,6 @@
 """Authentication and limits for every route, and Prometheus metrics.
 
-The guard checks every request, whatever its path: an API key and the length of the body. Without API keys,
+The guard checks the API key and the body length of every request on every path. Without API keys,
 only requests for a loopback host name are served, which refuses web pages that point their own name at this
 machine (DNS rebinding).
 """

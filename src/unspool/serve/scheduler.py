@@ -99,7 +99,7 @@ class PerRequestBatch:
         slot.state = self.model.rewindable.rewind(slot.state, tokens)
 
     def release(self, slot: Slot) -> None:
-        """Do nothing: there is no prefix cache."""
+        """Do nothing, because states are not cached."""
 
     def sweep(self) -> None:
         """Free the states of closed slots."""

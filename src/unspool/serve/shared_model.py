@@ -132,7 +132,7 @@ class CallQueue:
         return others
 
     def split(self, max_prefill_tokens: int) -> tuple[CallQueue, CallQueue]:
-        """The calls that run now and those that wait; at least one prefill runs, whatever its size."""
+        """The calls that run now and those that wait; at least one prefill runs, of any size."""
         count = tokens = 0
         while count < len(self.prefills) and (
             count == 0 or tokens + self.prefills[count].tokens <= max_prefill_tokens

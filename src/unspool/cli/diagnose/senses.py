@@ -157,7 +157,7 @@ class TokenWriter:
         return repr(text) if text else f"#{word}"  # special tokens decode to nothing
 
     def text(self, tokens: Sequence[int]) -> str:
-        """Several tokens, with a mark at the beginning of a text."""
+        """Several tokens, with a mark at the start of a text."""
         if self._tokenizer is None:
             return " ".join(f"#{it}" for it in tokens)
         # A text begins after BOS; if there is none, after the EOS of the previous text.
@@ -172,7 +172,7 @@ class TokenWriter:
         return " ".join(part for part in (first, *(it for other in others for it in (START, other))) if part)
 
     def place(self, place: Place) -> str:
-        """The text before a word, after the beginning of the source if there is one."""
+        """The text before a word, after the first words of the source if there is one."""
         before, source = self.text(place.before), self.source(place.source)
         return f"{source} → {before}" if source else before
 

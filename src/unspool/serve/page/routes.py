@@ -142,7 +142,7 @@ class AttentionRequest(PromptFields):
 
 @dataclass(frozen=True)
 class PageContent:
-    """What the page shows besides the models: a set of texts to rate, and lab results."""
+    """Optional content of the page besides the models: a set of texts to rate, and lab results."""
 
     ratings: RatingSet | None = None
     findings: tuple[Finding, ...] = ()

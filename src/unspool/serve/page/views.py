@@ -33,7 +33,7 @@ TokenStatus = Literal["kept", "proved", "cut", "undecided"]
 
 @dataclass(frozen=True)
 class DecoderView:
-    """What a decoder does with each token of a distribution.
+    """The effect of a decoder on each token of a distribution.
 
     Sample(f…)              kept  ⇔  f(log p)(x) > −∞
     Sample(f…, ArgMax())    kept  ⇔  x is the best of these; Greedy(f…) is the same
@@ -69,7 +69,7 @@ def token_rules(decoder: Decoder) -> tuple[Sequence[Any], Any]:
 
 
 def view_pick(pick: Any, scores_1V: Tensor, step: Step, tokens: Sequence[int]) -> DecoderView:
-    """What a pick does with these tokens, given the transformed scores."""
+    """The effect of a pick on these tokens, given the transformed scores."""
     return PICK_VIEWS[type(pick)](pick, scores_1V, step, tokens)
 
 
@@ -209,7 +209,7 @@ def _view_decoder(
     tokens: Sequence[int],
     shown: Sequence[int],
 ) -> DecoderView:
-    """What one decoder does with the shown tokens; an error becomes its view."""
+    """The effect of one decoder on the shown tokens; an error becomes its view."""
     try:
         rules, pick = token_rules(decoder)
         transforms = bind_transforms(rules, model, job)
