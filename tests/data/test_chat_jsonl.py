@@ -27,7 +27,7 @@ def test_messages_up_to_the_last_answer_by_hand(write: Write) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (line(("user", "Hi")), r"line 1: no message is of the role 'assistant'"),
+        (line(("user", "Hi")), r"line 1: no message has the role 'assistant'"),
         (line(("user", 3)), r'line 1: messages must be a list of objects with a "role" and a "content"'),
         ('{"messages": "Hi"}\n', r"line 1: messages must be a list"),
         ('{"talk": []}\n', r"line 1 has no field 'messages'"),

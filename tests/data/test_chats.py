@@ -130,10 +130,10 @@ def test_what_cannot_be_learnt_is_said() -> None:
     row = ("user", "a", "assistant", "b", "user", "a", "assistant", "b")
     with pytest.raises(ValueError, match="brings no chat template"):
         Chats().encode([row], codec(None))
-    with pytest.raises(ValueError, match="no token that ends an answer"):
+    with pytest.raises(ValueError, match="does not end answers with an EOS token"):
         Chats().encode([row], codec(TEMPLATE.replace("</s>", "")))
     forgetful = "{% for m in messages[-2:] %}<{{ m.role }}>{{ m.content }}</s>{% endfor %}<assistant>"
-    with pytest.raises(ValueError, match="writes earlier turns otherwise"):
+    with pytest.raises(ValueError, match="renders earlier turns differently"):
         Chats().encode([row], codec(forgetful))
 
 

@@ -54,11 +54,11 @@ def test_several_sentences(bank):
         ("", "has no sentence"),
         (
             PREFER.replace("2\tprefer", "2\tprefers"),
-            "line 4: the word 'prefers' does not stand in the sentence's text",
+            "line 4: the word 'prefers' is not in the sentence's text",
         ),
         (
             PREFER.replace("don't I?", "don't I? No"),
-            "line 12: the words end before the sentence's text, where ' No'",
+            "line 12: the words end before the text at ' No'",
         ),
         (PREFER.replace("# text =", "# words ="), "line 1: the sentence has no"),
         (PREFER.replace("\tnsubj\t_\t_\n", "\tnsubj\n", 1), "line 3: 8 columns"),
@@ -73,7 +73,7 @@ def test_what_is_wrong_is_told_with_its_line(bank, content, message):
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(FileNotFoundError, match="there is no treebank"):
+    with pytest.raises(FileNotFoundError, match="treebank"):
         read_treebank(tmp_path / "none.conllu")
     (tmp_path / "bad.conllu").write_bytes(b"\xff\xfe")
     with pytest.raises(ValueError, match="not UTF-8"):

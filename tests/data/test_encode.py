@@ -49,7 +49,7 @@ def test_facts_that_are_not_what_was_written_are_said(tmp_path: Path, facts: str
     encode_rows(ROWS, None, HELD, Texts(), CODEC, tmp_path / "x")
     path = tmp_path / "x" / "facts.json"
     path.unlink() if facts is None else path.write_text(facts)
-    with pytest.raises(DamagedCacheError, match=r"facts\.json is missing or not what was written"):
+    with pytest.raises(DamagedCacheError, match=r"facts\.json is missing or damaged"):
         read_encoded_rows(tmp_path / "x", Texts(), CODEC)
 
 
@@ -61,7 +61,7 @@ def test_a_flipped_byte_of_any_column_is_found(tmp_path: Path) -> None:
     for path in columns:
         kept = path.read_bytes()
         path.write_bytes(bytes([*kept[:-2], kept[-2] ^ 1, kept[-1]]))
-        with pytest.raises(DamagedCacheError, match=rf"{path.name} was changed after it was written"):
+        with pytest.raises(DamagedCacheError, match=rf"{path.name} was changed: its checksum"):
             read_encoded_rows(folder, Texts(), CODEC)
         path.write_bytes(kept)
     assert listed(read_encoded_rows(folder, Texts(), CODEC).train) == [[[1, 4, 5, 2], [1, 6, 2]]]

@@ -99,7 +99,7 @@ def test_nonsense_is_refused(wrong: dict[str, int]) -> None:
 
 def test_too_little_text_and_numbers_below_0_are_refused() -> None:
     with pytest.raises(
-        ValueError, match="12 tokens, fewer than one block of 3 and its next token for each of 4"
+        ValueError, match="12 tokens, fewer than a block of 3 and its next token for each of 4"
     ):
         CarriedFeed(counting(12), 2, 3, apart=2)
     with pytest.raises(ValueError, match="counted from 0"):

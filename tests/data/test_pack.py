@@ -94,5 +94,5 @@ def test_blocks_without_a_target_are_left_out_by_hand() -> None:
         for it in map(feed.batch, range(feed.per_epoch))
     )
     assert found == [([4, 5, 2], [0, 1, 1]), ([8, 9, 2], [0, 1, 1])]
-    with pytest.raises(ValueError, match="no token of the data counts as a target"):
+    with pytest.raises(ValueError, match="the data has no targets"):
         PackFeed(stream, 1, 3, counts=np.zeros(10, dtype=np.uint8))

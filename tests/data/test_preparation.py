@@ -108,7 +108,7 @@ def test_a_damaged_cache_is_made_again_and_said(write: Write, tmp_path: Path, na
     second = prepare(data, Words(), Bucketed(64), cache=tmp_path / "cache")
     assert spoken(second) == spoken(first)
     (note,) = second.notes
-    assert note.startswith("the cache was damaged and is made again")
+    assert note.startswith("the cache was damaged and is rebuilt")
     assert name in note
     assert prepare(data, Words(), Bucketed(64), cache=tmp_path / "cache").notes == ()
 
@@ -182,9 +182,11 @@ def test_several_whole_files_are_texts_of_their_own(write: Write) -> None:
 def test_what_is_validated_on_and_learnt_from_is_said(write: Write) -> None:
     one, same, other = write("a", "a b\n"), write("b", "a b\n"), write("c", "b a\n")
     notes = prepare(Lines(train=(other, one), valid=same), Words(), Bucketed(64)).notes
-    assert [note.split(":")[0] for note in notes] == ["data.valid holds what data.train holds"]
+    assert [note.split(":")[0] for note in notes] == [
+        "data.valid and data.train share a file, so that validation measures memorisation"
+    ]
     pairs = Parallel(source=one, target=other, valid_source=same, valid_target=other)
-    assert "data.valid_source holds what data.source holds" in prepare(pairs, Words(), Bucketed(64)).notes[0]
+    assert "data.valid_source and data.source share a file" in prepare(pairs, Words(), Bucketed(64)).notes[0]
     assert prepare(Lines(train=one, valid=other), Words(), Bucketed(64)).notes == ()
 
 
@@ -195,7 +197,7 @@ def test_a_vocabulary_that_stays_smaller_is_said(write: Write, tmp_path: Path, c
         for text, size in ((BPE(400), 260), (Words(vocab_size=9), 7)):
             notes = prepare(data, text, Bucketed(64), cache=tmp_path / "c" if cache else None).notes
             assert [note.split(":")[0] for note in notes] == [
-                f"text.vocab_size is {text.vocab_size}, but the training text gives no more than {size} tokens"
+                f"text.vocab_size is {text.vocab_size}, but the training text gives only {size} tokens"
             ]
     assert prepare(data, Words(vocab_size=7), Bucketed(64)).notes == ()
 
@@ -304,7 +306,7 @@ def test_bad_validation_data_is_said(write: Write) -> None:
     train = write("a.txt", "a b\n")
     with pytest.raises(ValueError, match="every row of the validation data is empty"):
         prepare(Lines(train=train, valid=write("v.txt", "\n")), Words(), Bucketed(64))
-    with pytest.raises(ValueError, match="choose one of them"):
+    with pytest.raises(ValueError, match="remove valid_share"):
         prepare(Lines(train=train, valid=train, valid_lines=1), Words(), Bucketed(64))
     with pytest.raises(FileNotFoundError, match=r"valid = '.*none\.txt': there is no such file"):
         prepare(Lines(train=train, valid=train.replace("a.txt", "none.txt")), Words(), Bucketed(64))
@@ -372,5 +374,5 @@ def test_a_side_that_stays_small_is_said_and_single_texts_have_no_sides(write: W
     text = Separate({"kind": "words", "vocab_size": 50}, {"kind": "characters"})
     notes = prepare(Parallel(source=path, target=path), text, Bucketed(64)).notes
     assert [note.split(",")[0] for note in notes] == ["text.source.vocab_size is 50"]
-    with pytest.raises(ValueError, match="is for data of pairs"):
+    with pytest.raises(ValueError, match="needs pairs of source and target"):
         prepare(Lines(train=path), text, Bucketed(64))

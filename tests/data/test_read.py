@@ -92,7 +92,7 @@ def test_what_gzip_has_packed_is_read_whatever_its_name(write: Write) -> None:
 @pytest.mark.parametrize("damage", [lambda data: data[:-9], lambda data: data[:30] + b"?" + data[31:]])
 def test_a_damaged_gzip_file_is_named(write: Write, damage: Callable[[bytes], bytes]) -> None:
     packed = gzip.compress("".join(f"{at} lines\n" for at in range(300)).encode())
-    with pytest.raises(ValueError, match=r"a\.gz is packed by gzip, and damaged"):
+    with pytest.raises(ValueError, match=r"a\.gz is a damaged gzip file"):
         list(read_lines(write("a.gz", damage(packed))))
 
 
@@ -112,11 +112,11 @@ def test_a_line_of_a_packed_file_may_not_fill_the_memory(write: Write) -> None:
     [(bz2.compress(b"a\n"), "bzip2"), (lzma.compress(b"a\n"), "xz"), (b"PK\x03\x04...", "zip")],
 )
 def test_what_others_have_packed_is_said(write: Write, content: bytes, program: str) -> None:
-    with pytest.raises(ValueError, match=rf"a\.txt is packed by {program}: unpack it"):
+    with pytest.raises(ValueError, match=rf"a\.txt is compressed by {program}: decompress it"):
         list(read_lines(write("a.txt", content)))
 
 
 def test_an_empty_file_is_said_without_guessing_what_it_is_for(write: Write) -> None:
     for content in (b"", gzip.compress(b"")):
-        with pytest.raises(ValueError, match=r"a\.txt is empty: there is no text in it"):
+        with pytest.raises(ValueError, match=r"a\.txt is empty: give a file with text"):
             list(read_lines(write("a.txt", content)))

@@ -118,7 +118,7 @@ def test_the_quicker_process_stays(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_said_and_leaves_nothing(tmp_path: Path) -> None:
     with (
-        pytest.raises(OSError, match="the disk is full: here cannot be written") as caught,
+        pytest.raises(OSError, match="the disk is full: cannot write here") as caught,
         atomic_folder(tmp_path / "here"),
     ):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -21,7 +21,7 @@ def test_two_columns_are_chosen(write: Write) -> None:
 def test_a_missing_column_is_said(write: Write) -> None:
     path = write("a.tsv", "a\tb\njust this\n")
     with pytest.raises(
-        ValueError, match=r"a\.tsv, line 2 has 1 tab-separated column, but column 2 is wanted: 'just"
+        ValueError, match=r"a\.tsv, line 2 has 1 tab-separated column, but column 2 is needed: 'just"
     ):
         list(TSV(train=path).train_rows(no_progress))
     with pytest.raises(ValueError, match="line 1 has 2 tab-separated columns, but column 7"):

@@ -54,13 +54,13 @@ def test_a_damaged_checkpoint_is_passed_over_and_said(tmp_path, file, harm):
     (text,) = said
     assert "00000002" in text
     assert file in text
-    assert "going on from checkpoint 00000001" in text
+    assert "resuming from checkpoint 00000001" in text
     assert [it.update for it in complete_checkpoints(tmp_path)] == [1]
 
 
 def test_where_none_is_whole_it_fails(tmp_path):
     (write(tmp_path, 1) / "memory.safetensors").write_bytes(b"")
-    with pytest.raises(ValueError, match="no older checkpoint is whole"):
+    with pytest.raises(ValueError, match="no older checkpoint is intact"):
         newest_checkpoint(tmp_path, refuse)
 
 

@@ -71,7 +71,7 @@ def test_the_command_says_it_and_writes_nothing(recipe, tmp_path, capsys):
     assert main(["train", str(recipe), "--dry-run"]) == 0
     said = capsys.readouterr().out
     assert "train examples: 200\n" in said
-    assert "TransformerSeq2Seq, 1,272 weights, of which 1,272 learn" in said
+    assert "TransformerSeq2Seq, 1,272 weights, of which 1,272 are trained" in said
     assert "memory: about" in said
     assert "for 40 updates" in said
     assert main(["train", str(recipe), "--dry-run", "--json", "--set", "train.patience=3"]) == 0

@@ -15,7 +15,7 @@ def test_two_at_once_are_refused_and_a_dead_one_lets_go(tmp_path):
     try:
         assert other.stdout.readline() == "held\n"
         with (
-            pytest.raises(BlockingIOError, match=f"another process \\(number {other.pid}\\)"),
+            pytest.raises(BlockingIOError, match=f"another process \\({other.pid}\\)"),
             lock_folder(tmp_path),
         ):
             pass

@@ -62,7 +62,7 @@ def test_a_resumed_run_is_bit_equal(tiny, write, tmp_path, after):
 def test_asked_to_stop_it_keeps_what_it_did(tiny, write, tmp_path):
     folder, run = RunFolder(tmp_path, write), tiny()
     folder.resume(run)
-    updates = training_loop(run, folder, asked=lambda: run.progress.update >= 4)
+    updates = training_loop(run, folder, is_stopping=lambda: run.progress.update >= 4)
     assert [next(updates).saved for _ in range(5)][-1] == "00000005"
     with pytest.raises(Stopped, match="after update 5 of 12"):
         next(updates)

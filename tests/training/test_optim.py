@@ -92,5 +92,5 @@ def test_only_what_has_a_gradient_changes():
 
 def test_a_model_that_cannot_learn_is_refused():
     layer = nn.Linear(2, 2).requires_grad_(False)
-    with pytest.raises(ValueError, match="no parameter that learns"):
+    with pytest.raises(ValueError, match="no trainable parameters"):
         optimizer(layer)

@@ -327,7 +327,7 @@ def test_a_failed_start_does_not_block_the_next_one(recipe, tmp_path):
 def test_a_damaged_checkpoint_is_said(recipe, tmp_path):
     train(recipe, tmp_path / "run")
     (tmp_path / "run" / "checkpoints" / "00000040" / "memory.safetensors").write_bytes(b"")
-    with pytest.warns(UserWarning, match="going on from checkpoint 00000030"):
+    with pytest.warns(UserWarning, match="resuming from checkpoint 00000030"):
         train(recipe, tmp_path / "run", resume=True)
 
 

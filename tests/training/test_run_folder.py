@@ -75,7 +75,7 @@ def test_a_stop_between_counts_for_no_mean(tiny, write, tmp_path):
     run = tiny(checkpoint_every=4, updates=8)
     folder = RunFolder(tmp_path, write)
     folder.resume(run)
-    updates = training_loop(run, folder, asked=lambda: run.progress.update >= 5)
+    updates = training_loop(run, folder, is_stopping=lambda: run.progress.update >= 5)
     for _ in range(6):
         next(updates)
     assert [(it.update, it.about["regular"]) for it in complete_checkpoints(tmp_path)] == [

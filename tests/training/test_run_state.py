@@ -156,5 +156,7 @@ def test_what_is_carried_is_shared_out_among_any_number_of_processes(carrying):
 
 
 def test_a_model_that_carries_nothing_is_refused(tiny, carrying):
-    with pytest.raises(ValueError, match=r"batches\.carry needs a model .* a TinyModel does not"):
+    with pytest.raises(
+        ValueError, match=r"batches\.carry needs a model with a hidden state, but this is a TinyModel"
+    ):
         tiny(feed=carrying().feed)

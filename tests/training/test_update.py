@@ -252,7 +252,7 @@ def test_batches_without_a_target_are_refused(tiny):
             return Loss(model.head.weight.sum() * 0.0, 0.0)
 
     run = tiny(objective=Nothing())
-    with pytest.raises(ValueError, match=r"update 1: no target of batches \[0\] counts"):
+    with pytest.raises(ValueError, match=r"update 1: batches \[0\] have no targets"):
         apply_update(run)
 
 

@@ -1,4 +1,4 @@
-"""Rows to learn from, side by side."""
+"""Batch: padded training rows as tensors; Ragged: rows of different lengths in one array."""
 
 from __future__ import annotations
 
@@ -16,78 +16,78 @@ if TYPE_CHECKING:
 
 
 class RandomStream(IntEnum):
-    """What a row draws random numbers for: each purpose has a stream of its own."""
+    """Purposes of a row's random numbers; each has an independent stream."""
 
     ROOM = 0
-    """How many EOS stand behind a text (masked language models)."""
+    """The number of EOS after a text (masked language models)."""
     MASK_RATE = 1
     MASKED = 2
     OWN_TOKENS = 3
-    """Which tokens of a row are the model's own (scheduled sampling)."""
+    """Which tokens of a row are sampled from the model (scheduled sampling)."""
     TOKEN = 4
-    """Which token the model says there."""
+    """The sampled token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows to learn from. Rows are padded on the right; padding has weight 0."""
+    """Training rows, padded on the right; padding has weight 0."""
 
     inputs_NT: Tensor
-    """What the model reads (a language model: what `Tokenizer.encode` gives, so BOS and every token)."""
+    """The model's input (for a language model the result of `Tokenizer.encode`: BOS and every token)."""
     lengths_N: Tensor
-    """How many of a row's inputs are real."""
+    """Inputs of each row without padding."""
     targets_NU: Tensor
-    """What it should say: U = T for a language model or a tagger, U = 1 for a classifier."""
+    """Targets: U = T for a language model or a tagger, U = 1 for a classifier."""
     weights_NU: Tensor
-    """How much each target counts: 0 for padding."""
+    """Weight of each target: 0 for padding."""
     source_NS: Tensor | None = None
-    """What the encoder of an encoder–decoder reads."""
+    """Input of the encoder of an encoder–decoder."""
     source_lengths_N: Tensor | None = None
     follows: int | None = None
-    """The number of the batch whose rows these rows go on with, where a model carries what it remembers."""
+    """The number of the batch that these rows continue, if hidden states are carried over."""
     begin_NLS: Tensor | None = None
-    """What it remembered at the end of that batch."""
+    """Hidden states at the end of that batch."""
     seeds_N: Tensor | None = None
-    """Seeds of what objectives draw for each row, so that no draw depends on the other rows of the batch. If
-    there are none, torch's generator is used."""
+    """Seeds of each row's random numbers, so that they do not depend on the rest of the batch. Without seeds,
+    torch's generator is used."""
 
     @property
     def weight(self) -> float:
-        """How many targets count, all in all."""
+        """Total weight of the targets."""
         return float(self.weights_NU.sum())
 
     def uniform(self, columns: int, draw: RandomStream) -> Tensor:
-        """(N, columns) random numbers of [0, 1), from the rows' own seeds if they have any."""
+        """Return (N, columns) random numbers in [0, 1), from the rows' seeds if there are any."""
         import torch
 
         if self.seeds_N is None:
-            found_NC = torch.rand(len(self.lengths_N), columns)
+            uniform_NC = torch.rand(len(self.lengths_N), columns)
         else:
             seeds_N = self.seeds_N.cpu().numpy().astype(np.uint64)
             # Rounded down: 1 − 2⁻⁵³ would be 1.0 in float32.
-            found_NC = torch.from_numpy(random_uniforms(seeds_N, columns, draw)).mul(1 << 24).floor().float()
-            found_NC = found_NC / (1 << 24)
-        return found_NC.to(self.inputs_NT.device)
+            uniform_NC = (
+                torch.from_numpy(random_uniforms(seeds_N, columns, draw)).mul(1 << 24).floor().float()
+            )
+            uniform_NC = uniform_NC / (1 << 24)
+        return uniform_NC.to(self.inputs_NT.device)
 
     def to(self, device: Any) -> Batch:
-        """The same on another device."""
+        """Return the batch on another device."""
         found = {it.name: getattr(self, it.name) for it in fields(self)}
         return Batch(**{name: it.to(device) if hasattr(it, "to") else it for name, it in found.items()})
 
 
 @dataclass(frozen=True, eq=False)
 class Ragged:
-    """Rows of token ids (or labels).
-
-    Rows of different lengths, end to end in one array: in memory, or in a file that is only mapped.
+    """Rows of token ids or labels, concatenated in one array in memory or in a memory-mapped file.
 
     row i = values[offsets[i] : offsets[i + 1]]
     """
 
     values: npt.NDArray[Any]
-    """All rows, one after the other; uint16 or uint32."""
+    """All rows concatenated; uint16 or uint32."""
     offsets: Ints
-    """Where each row begins, and where the last one ends."""
+    """Start of each row, and the end of the last one."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -100,11 +100,11 @@ class Ragged:
 
     @property
     def lengths(self) -> Ints:
-        """How long each row is."""
+        """Length of each row."""
         return np.diff(self.offsets)
 
     def padded(self, rows_N: Ints, lengths_N: Ints, skip: int = 0) -> Ints:
-        """(N, T): the values of these rows from the `skip`-th on, `lengths_N` of each; 0 after them."""
+        """Return (N, T): `lengths_N` values of each row from position `skip` on, padded with 0."""
         times_T = np.arange(int(lengths_N.max(initial=0)))
         real_NT = times_T < lengths_N[:, None]
         places_NT = np.where(real_NT, self.offsets[rows_N][:, None] + skip + times_T, 0)
@@ -112,7 +112,7 @@ class Ragged:
 
 
 def ragged_from_lists(rows: list[list[int]]) -> Ragged:
-    """Rows that are in memory already."""
+    """Concatenate rows."""
     offsets = np.zeros(len(rows) + 1, dtype=np.int64)
     np.cumsum([len(row) for row in rows], out=offsets[1:])
     return Ragged(np.fromiter((it for row in rows for it in row), dtype=np.uint32), offsets)

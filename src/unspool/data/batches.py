@@ -1,4 +1,4 @@
-"""How examples are put into batches: rows of like length, or blocks of one stream."""
+"""Settings of batches: rows bucketed by length, or blocks packed from one stream."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ Notify = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Bucketed:
-    """Whole rows of like length, as many as a budget of tokens allows."""
+    """Complete rows of similar length, as many as a token budget allows."""
 
     tokens: int = 4096
-    """The most positions in a batch, padding included, on its longer side."""
+    """Maximum positions in a batch, padding included, on its longer side."""
     max_length: int | None = None
-    """The most positions of a row; without it, the budget's."""
+    """Maximum positions of a row; by default `tokens`."""
     long: Literal["fail", "cut", "drop"] = "fail"
-    """What happens to longer rows."""
+    """Treatment of longer rows."""
 
     takes_streams: ClassVar[bool] = False
-    """Whether one text may be as long as it likes."""
+    """True if a text may have any length."""
 
     def __post_init__(self) -> None:
         if self.tokens < 1:
@@ -39,16 +39,16 @@ class Bucketed:
 
     @property
     def longest(self) -> int:
-        """The most positions of a row."""
+        """Maximum positions of a row."""
         return self.tokens if self.max_length is None else self.max_length
 
     def feed(self, examples: Examples, ends: tuple[int, int], seed: int, say: Notify) -> Feed:
-        """Batches to learn from."""
+        """Return training batches."""
         del ends
         return BucketFeed(self._fitting(examples, "training", say), self.tokens, seed)
 
     def whole(self, examples: Examples, ends: tuple[int, int], say: Notify) -> list[Batch]:
-        """Batches to validate on: every example once."""
+        """Return validation batches: every example once."""
         del ends
         return bucketed_batches(self._fitting(examples, "validation", say), self.tokens)
 
@@ -57,29 +57,29 @@ class Bucketed:
         long_N = examples.sizes_NK.max(axis=1) > limit
         if not long_N.any():
             return examples
-        found = f"{int(long_N.sum())} of {len(examples)} {which} examples are longer than {limit} tokens"
+        message = f"{int(long_N.sum())} of {len(examples)} {which} examples are longer than {limit} tokens"
         if self.long == "cut":
-            say(f"{found}: cut")
+            say(f"{message}: cut")
             return examples.cut(limit)
         if self.long == "drop" and not long_N.all():
-            say(f"{found}: left out")
+            say(f"{message}: left out")
             return SelectedExamples(examples, np.flatnonzero(~long_N))
         raise ValueError(
-            f"{found}, the first of them is number {int(long_N.argmax()) + 1}: set long to "
+            f"{message}, the first is number {int(long_N.argmax()) + 1}: set long to "
             '"cut" or "drop", or raise max_length (and tokens)'
         )
 
 
 @dataclass(frozen=True)
 class Packed:
-    """Blocks of equal length from one stream of all texts: nothing is padded. For language models."""
+    """Blocks of equal length from the concatenated texts, without padding. For language models."""
 
     rows: int = 16
     """Blocks in a batch."""
     length: int = 128
     """Tokens in a block."""
     carry: bool = False
-    """Blocks follow each other as in the text, and an rnn_lm remembers from one to the next."""
+    """Blocks continue each other, and an rnn_lm carries its hidden state from one to the next."""
 
     takes_streams: ClassVar[bool] = True
 
@@ -89,17 +89,17 @@ class Packed:
 
     @property
     def longest(self) -> int:
-        """The most positions of a row."""
+        """Maximum positions of a row."""
         return self.length
 
     def feed(self, examples: Examples, ends: tuple[int, int], seed: int, say: Notify) -> Feed:
-        """Batches to learn from."""
+        """Return training batches."""
         del say
         kind, texts = CarriedFeed if self.carry else PackFeed, _require_texts(examples)
         return kind(texts.target.values, self.rows, self.length, seed, ends, texts.target_counts)
 
     def whole(self, examples: Examples, ends: tuple[int, int], say: Notify) -> list[Batch]:
-        """Batches to validate on: every token once."""
+        """Return validation batches: every token once."""
         del say
         whole, texts = carried_batches if self.carry else stream_batches, _require_texts(examples)
         return whole(texts.target.values, self.rows, self.length, ends, texts.target_counts)

@@ -1,10 +1,10 @@
-"""Batches of rows that are about equally long, so that little is padding; shuffled anew in every epoch.
+"""Length bucketing: batches of rows of similar length, with little padding, reshuffled in every epoch.
 
     rows × longest row ≤ tokens
 
-Rows are sorted by their rounded-up lengths, and rows that are alike in these are shuffled. The lengths then
-read the same in every epoch, and so the cuts between batches, and their number, stay where they are. What a
-batch holds, and when it comes, is a function of (seed, epoch) alone.
+Rows are sorted by rounded-up length, and rows of equal rounded length are shuffled. The sequence of lengths
+is the same in every epoch, and so are the boundaries and the number of batches. The content and the order
+of batches depend only on (seed, epoch).
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from unspool.tokenization import BPE, Separate, Tokenizer
 from unspool.tokenization.vocabulary import BPEDropout
 
 _ROWS, _BATCHES = 0, 1
-"""What a random order is for: two of one epoch must differ."""
+"""Purposes of random orders: those of one epoch must differ."""
 
 
 @dataclass(frozen=True, eq=False)
 class BucketFeed:
-    """Batches without end, each a pure function of its number."""
+    """An endless sequence of batches; each is a pure function of its number."""
 
     examples: Examples
     tokens: int
-    """The most positions in a batch, padding included: rows × longest row, on the longer side."""
+    """Maximum positions in a batch, padding included: rows × longest row, on the longer side."""
     seed: int = 0
     _ranks_N: Ints = field(init=False, repr=False)
     _cuts: Ints = field(init=False, repr=False)
     _known: dict[int, tuple[Ints, Ints]] = field(init=False, repr=False, default_factory=dict)
-    """The last epoch that was asked for: kept because it is slow to make, not because it must be."""
+    """Cache of the last epoch used."""
 
     carries: ClassVar[bool] = False
-    """Every batch stands for itself."""
+    """Batches are independent."""
 
     def __post_init__(self) -> None:
         ranks_N, widths_N = _rank_by_length(self.examples, self.tokens)
@@ -53,11 +53,11 @@ class BucketFeed:
 
     @property
     def per_epoch(self) -> int:
-        """Batches in one pass over the examples."""
+        """Batches in an epoch."""
         return len(self._cuts) - 1
 
     def batch(self, number: int) -> Batch:
-        """The batch with this number, counted from 0 over all epochs."""
+        """Return the batch with this number, counted from 0 over all epochs."""
         if number < 0:
             raise ValueError(f"batch {number}: batches are counted from 0")
         epoch, at = divmod(number, self.per_epoch)
@@ -66,7 +66,7 @@ class BucketFeed:
         return self.examples.batch(rows_N[self._cuts[which] : self._cuts[which + 1]])
 
     def _epoch(self, epoch: int) -> tuple[Ints, Ints]:
-        """All rows, sorted and shuffled; and the order of the batches."""
+        """Return all rows, sorted and shuffled, and the order of the batches."""
         known = self._known.get(epoch)
         if known is None:
             rows_N = np.argsort(_shuffled_keys(self._ranks_N, self.seed, epoch, _ROWS), kind="stable")
@@ -77,7 +77,7 @@ class BucketFeed:
 
 
 def bucketed_batches(examples: Examples, tokens: int) -> list[Batch]:
-    """Every example once, short ones first; always the same."""
+    """Return batches with every example once, short ones first."""
     ranks_N, widths_N = _rank_by_length(examples, tokens)
     rows_N = np.argsort(ranks_N, kind="stable")
     ends = batch_boundaries(np.sort(widths_N), tokens)
@@ -85,7 +85,7 @@ def bucketed_batches(examples: Examples, tokens: int) -> list[Batch]:
 
 
 def batch_boundaries(widths_N: Ints, tokens: int) -> Ints:
-    """Where batches begin, and where the last one ends: each as large as `tokens` allows; widths ascend."""
+    """Return the start of each batch and the end of the last; each is as large as `tokens` allows."""
     found = [0]
     while (start := found[-1]) < len(widths_N):
         most = max(1, tokens // int(widths_N[start]))
@@ -96,20 +96,20 @@ def batch_boundaries(widths_N: Ints, tokens: int) -> Ints:
 
 
 def round_up_lengths(sizes: Ints) -> Ints:
-    """Rounded up to multiples of about an eighth: 1, 2, … 16, 18, … 32, 36, …"""
+    """Round lengths up in steps of about an eighth: 1, 2, … 16, 18, … 32, 36, …"""
     steps: Ints = 2 ** np.maximum(0, np.ceil(np.log2(np.maximum(sizes, 1))).astype(np.int64) - 4)
     up: Ints = -(-sizes // steps) * steps
     return up
 
 
 def _rank_by_length(examples: Examples, tokens: int) -> tuple[Ints, Ints]:
-    """For each row, its place among all different sizes, and the width that a batch reserves for it."""
+    """Return for each row its rank among all sizes, and the width that a batch reserves for it."""
     sizes_NK = examples.sizes_NK
     longest = int(sizes_NK.max(initial=0))
     if longest > tokens:
         row = int(sizes_NK.max(axis=1).argmax())
         raise ValueError(
-            f"example {row + 1} has {longest} tokens, more than the {tokens} of a whole batch: raise tokens, "
+            f"example {row + 1} has {longest} tokens, but a batch holds {tokens}: raise tokens, "
             'or set max_length with long = "cut" or "drop"'
         )
     widths_N = np.minimum(round_up_lengths(sizes_NK.max(axis=1)), tokens)
@@ -121,11 +121,8 @@ def _rank_by_length(examples: Examples, tokens: int) -> tuple[Ints, Ints]:
 
 
 def _shuffled_keys(ranks_N: Ints, *seed: int) -> Ints:
-    """The ranks, with random lower bits: rows of equal rank fall in a random order."""
+    """Return sort keys with random lower bits, so that rows of equal rank are in random order."""
     return (ranks_N << 32) | (random_bits(len(ranks_N), *seed) >> np.uint64(32)).astype(np.int64)
-
-
-# Batches whose texts are cut into tokens anew each time (BPE-dropout): pure functions of their numbers.
 
 
 Segmenter = Callable[[Sequence[int], Random], list[int]]
@@ -133,7 +130,7 @@ Segmenter = Callable[[Sequence[int], Random], list[int]]
 
 @dataclass(frozen=True, eq=False)
 class ResegmentedFeed:
-    """The batches of another feed; a row that would become longer than `limit` stays as it is."""
+    """BPE-dropout: the batches of another feed, segmented anew. A row stays if it would exceed `limit`."""
 
     feed: Feed
     target: Segmenter | None
@@ -145,22 +142,22 @@ class ResegmentedFeed:
 
     @property
     def per_epoch(self) -> int:
-        """As many as the other feed has."""
+        """As in the other feed."""
         return self.feed.per_epoch
 
     def batch(self, number: int) -> Batch:
-        """The batch with this number."""
-        batch, dice = self.feed.batch(number), Random(f"{self.seed}/{number}")
+        """Return the batch with this number."""
+        batch, rng = self.feed.batch(number), Random(f"{self.seed}/{number}")
         if self.target is not None:
-            batch = self._targets(batch, self.target, dice)
+            batch = self._targets(batch, self.target, rng)
         if self.source is not None and batch.source_NS is not None and batch.source_lengths_N is not None:
             rows = _unpad(batch.source_NS, batch.source_lengths_N)
-            source_NS, lengths_N = _pad([self._cut(row, self.source, dice) for row in rows])
+            source_NS, lengths_N = _pad([self._cut(row, self.source, rng) for row in rows])
             batch = replace(batch, source_NS=source_NS, source_lengths_N=lengths_N)
         return batch
 
-    def _targets(self, batch: Batch, cut: Segmenter, dice: Random) -> Batch:
-        rows = [self._cut(row, cut, dice) for row in _unpad(batch.targets_NU, batch.lengths_N)]
+    def _targets(self, batch: Batch, cut: Segmenter, rng: Random) -> Batch:
+        rows = [self._cut(row, cut, rng) for row in _unpad(batch.targets_NU, batch.lengths_N)]
         begins = batch.inputs_NT[:, 0].tolist()
         targets_NT, lengths_N = _pad(rows)
         inputs_NT, _ = _pad([[begin, *row[:-1]] for begin, row in zip(begins, rows, strict=True)])
@@ -169,14 +166,14 @@ class ResegmentedFeed:
             batch, inputs_NT=inputs_NT, lengths_N=lengths_N, targets_NU=targets_NT, weights_NU=weights_NT
         )
 
-    def _cut(self, row: list[int], cut: Segmenter, dice: Random) -> list[int]:
-        """… EOS, cut anew. (Of a row that was cut short the last token stays, whatever it is.)"""
-        found = [*cut(row[:-1], dice), row[-1]]
+    def _cut(self, row: list[int], cut: Segmenter, rng: Random) -> list[int]:
+        """Segment a row anew, except for its last token (EOS, or any token of a truncated row)."""
+        found = [*cut(row[:-1], rng), row[-1]]
         return found if len(found) <= self.limit else row
 
 
 def bpe_dropout_rates(config: object) -> tuple[float, ...]:
-    """BPE-dropout of targets and of sources; nothing where there is none."""
+    """Return the BPE-dropout rates of targets and sources, or () if both are 0."""
     sides = [config, config]
     if isinstance(config, Separate):
         sides = [config.side("target"), config.side("source")]
@@ -185,7 +182,7 @@ def bpe_dropout_rates(config: object) -> tuple[float, ...]:
 
 
 def with_bpe_dropout(feed: Feed, config: object, text: Tokenizer, limit: int, seed: int) -> Feed:
-    """The feed, or one that cuts its texts anew where the text's settings ask for it."""
+    """Return the feed, with BPE-dropout if the text's settings ask for it."""
     rates = bpe_dropout_rates(config)
     if not rates:
         return feed

@@ -1,14 +1,14 @@
-"""Conversations as a model's own chat template writes them, with the answers alone to learn.
+"""Chat data: conversations rendered by the model's chat template; only the answers are targets.
 
     <|im_start|>user ⏎ Hi<|im_end|> ⏎ <|im_start|>assistant ⏎ Hello<|im_end|>
     0                                                         1
 
-What counts is what the model will have to say itself: from where the template asks for an answer up to the
-token that ends it. Everything else, other turns and the template's own words, is only read.
+The targets are the tokens that the model has to generate: from the end of the generation prompt to the token
+that ends the answer. Other turns and the text of the template have weight 0.
 
-A row is (role, content, role, content, …). Its text is tokenised as a whole, as a prompt of `us.generate` is,
-unless a token would reach from a question into its answer: then the text is cut there, as it is when the
-model is asked. Special tokens that a message spells are text, as they are in a prompt.
+A row is (role, content, role, content, …). Its text is tokenized at once, like a prompt of `us.generate`. If
+a token would span a question and its answer, the text is split there, as in generation. Special tokens inside
+of messages are plain text, as in prompts.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Message = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Chats:
-    """Two columns of numbers: the tokens of a conversation, and which of them count."""
+    """Two columns: the tokens of a conversation, and 1 for each token of an answer."""
 
     joined: bool = False
     adds_bos: bool = True
@@ -46,11 +46,11 @@ class Chats:
     labels: tuple[str, ...] = ()
 
     def texts(self, row: Row) -> Sequence[str]:
-        """What was said."""
+        """The contents of the messages."""
         return row[1::2]
 
     def encode(self, rows: Sequence[Row], text: Tokenizer) -> Sequence[Sequence[list[int]]]:
-        """The tokens of each row up to the end of its last answer, and a 1 for each that is to be learnt."""
+        """Return the tokens of each row up to the end of its last answer, and 1 for each target."""
         _check_tokenizer(text)
         written = [_render(list(messages(row)), text) for row in rows]
         found = text.encode_batch([whole for whole, _ in written])
@@ -62,30 +62,30 @@ class Chats:
             ids, counts = _mark_answers(ids, places, text)
             row = text.with_bos(ids)
             counts = [0] * (len(row) - len(ids)) + counts
-            counts[0] = 0  # nothing stands before it, so it is no target
+            counts[0] = 0  # the first token is never a target
             encoded.append([row, counts])
         return encoded
 
     def examples(self, columns: Sequence[Ragged]) -> Examples:
-        """Rows of a language model."""
+        """Return examples for a language model."""
         return ChatSequences(columns[0], counts=columns[1])
 
 
 @dataclass(frozen=True, eq=False)
 class ChatSequences(Sequences):
-    """Texts of which some tokens only are targets."""
+    """Texts in which only some tokens are targets."""
 
     counts: Ragged | None = None
-    """For each token, whether it is one."""
+    """1 for each token that is a target."""
 
     @property
     def target_counts(self) -> npt.NDArray[Any] | None:
-        """For each token of all conversations, whether it is of an answer."""
+        """1 for each token of an answer."""
         assert self.counts is not None
         return self.counts.values
 
     def batch(self, rows_N: Ints) -> Batch:
-        """These rows, padded on the right."""
+        """Return these rows, padded on the right."""
         plain = super().batch(rows_N)
         assert self.counts is not None
         counts_NT = self.counts.padded(rows_N, plain.lengths_N.numpy(), skip=1)
@@ -93,22 +93,21 @@ class ChatSequences(Sequences):
 
 
 def messages(row: Row) -> Iterator[Message]:
-    """The messages of a row."""
+    """Yield the messages of a row."""
     for role, content in zip(row[::2], row[1::2], strict=True):
         yield {"role": role, "content": content}
 
 
 def _render(said: Sequence[Message], text: Tokenizer) -> tuple[ChatPrompt, list[int]]:
-    """The whole conversation as the template has it, and the characters at which answers begin."""
+    """Return the rendered conversation, and the character positions at which answers begin."""
     whole, begins = text.chat(said, answered=True), []
     for at, message in enumerate(said):
         if message["role"] == ASSISTANT:
             asked = text.chat(said[:at])
             if not whole.startswith(asked):
                 raise ValueError(
-                    "the model's chat template writes earlier turns otherwise once others follow them: what "
-                    "the model would read before its answers cannot be shown in one text; give dialogues of "
-                    "one question and one answer"
+                    "the chat template renders earlier turns differently once others follow: give "
+                    "dialogues of one question and one answer"
                 )
             begins.append(len(asked))
     return whole, begins
@@ -121,7 +120,7 @@ def _answer_starts(
     offsets: Sequence[tuple[int, int]],
     text: Tokenizer,
 ) -> tuple[list[int], list[int]]:
-    """The tokens of the whole text, and the places among them at which answers begin."""
+    """Return the tokens of the text, and the token positions at which answers begin."""
     if not any(start < begin < end for begin in begins for start, end in offsets):
         starts = [start for start, _ in offsets]
         return ids, [bisect_left(starts, begin) for begin in begins]
@@ -131,14 +130,13 @@ def _answer_starts(
 
 
 def _mark_answers(ids: list[int], begins: Sequence[int], text: Tokenizer) -> tuple[list[int], list[int]]:
-    """The tokens up to the last answer's end, and those that count."""
+    """Return the tokens up to the end of the last answer, and 1 for each target."""
     counts, end = [0] * len(ids), 0
     for begin, limit in zip(begins, [*begins[1:], len(ids)], strict=True):
         ends = [at for at in range(begin, limit) if ids[at] in text.eos_ids]
         if not ends:
             raise ValueError(
-                "the model's chat template writes no token that ends an answer (eos_ids): a model could not "
-                "learn to stop"
+                "the chat template does not end answers with an EOS token: a model could not learn to stop"
             )
         end = ends[0] + 1
         counts[begin:end] = [1] * (end - begin)
@@ -147,22 +145,17 @@ def _mark_answers(ids: list[int], begins: Sequence[int], text: Tokenizer) -> tup
 
 def _check_tokenizer(text: Tokenizer) -> None:
     if text.right_to_left:
-        raise ValueError(
-            "a conversation goes from question to answer, and the model reads from right to left: train one "
-            "that reads from left to right"
-        )
+        raise ValueError("a right-to-left model cannot learn conversations: train a left-to-right one")
     if text.chat_template is None:
         raise ValueError(
-            "the data are conversations, but the vocabulary brings no chat template to write them with: "
-            'begin with a model that was taught to chat ([model] from), or choose kind = "dialogues"'
+            "conversations need a chat template, but the vocabulary brings no chat template: start from a "
+            'chat model ([model] from), or choose kind = "dialogues"'
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChatJSONL(TextFiles):
-    """One object a line, with the messages of a conversation. What the assistant says alone is learnt.
-
-    Conversations as most of the world keeps them: one JSON object a line, with a list of messages.
+    """Conversations as JSON lines, each with a list of messages. Only the assistant's messages are learnt.
 
     {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]}
     """
@@ -171,12 +164,12 @@ class ChatJSONL(TextFiles):
     """The field with the list of messages, each with a "role" and a "content"."""
 
     def form(self, rows: Iterable[Row]) -> RowFormat:
-        """What a row is."""
+        """A row is a conversation."""
         del rows
         return Chats()
 
     def rows(self, path: str, advance: OnProgress) -> Iterator[Row]:
-        """The rows of one file: messages up to the last of the assistant."""
+        """Yield the rows of a file: messages up to the last one of the assistant."""
         for number, line in enumerate(read_lines(path, self.max_line_bytes, advance), start=1):
             if not line.strip():
                 continue
@@ -185,7 +178,7 @@ class ChatJSONL(TextFiles):
             answers = [at for at, (role, _) in enumerate(said) if role == ASSISTANT]
             if not answers:
                 raise ValueError(
-                    f"{where}: no message is of the role {ASSISTANT!r}: there is no answer to learn"
+                    f"{where}: no message has the role {ASSISTANT!r}: there is no answer to learn"
                 )
             yield tuple(it for message in said[: answers[-1] + 1] for it in message)
 
@@ -205,32 +198,30 @@ def _read_messages(found: Any, where: str) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True, kw_only=True)
 class ChatLines(TextFiles):
-    """One dialogue a line, its turns separated by a mark: user, assistant, … Answers alone are learnt.
-
-    Dialogues of two people as conversations of a user and an assistant.
+    """One dialogue per line, turns separated by a mark: user, assistant, … Only the answers are learnt.
 
         u₁ __eou__ u₂ __eou__ u₃ __eou__   →   user: u₁, assistant: u₂
 
-    A last turn that nobody answers is left out.
+    A last turn without an answer is left out.
     """
 
     mark: str = "__eou__"
-    """What stands between two turns (and may stand after the last one)."""
+    """The separator of turns (also allowed after the last one)."""
     system: str | None = None
-    """What the first message of every conversation says, from the system; None: what the template says."""
+    """The system message of every conversation; None: the template's default."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.mark:
-            raise ValueError("mark is empty: say what stands between two turns")
+            raise ValueError("mark is empty: give the separator of turns")
 
     def form(self, rows: Iterable[Row]) -> RowFormat:
-        """What a row is."""
+        """A row is a conversation."""
         del rows
         return Chats()
 
     def rows(self, path: str, advance: OnProgress) -> Iterator[Row]:
-        """The rows of one file."""
+        """Yield the rows of a file."""
         found = 0
         for line in read_lines(path, self.max_line_bytes, advance):
             turns = [turn.strip() for turn in line.split(self.mark) if turn.strip()]
@@ -238,7 +229,7 @@ class ChatLines(TextFiles):
                 found += 1
                 yield self._row(turns)
         if not found:
-            raise ValueError(f"{path} has no line with two turns: is {self.mark!r} what stands between them?")
+            raise ValueError(f"{path} has no line with two turns: is {self.mark!r} the separator?")
 
     def _row(self, turns: Sequence[str]) -> Row:
         answered = turns[: len(turns) // 2 * 2]

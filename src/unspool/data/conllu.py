@@ -1,12 +1,11 @@
-"""Sentences of a treebank in the CoNLL-U format, each word with its place in the text.
+"""CoNLL-U reader: sentences of a treebank, each word with its position in the text.
 
     # text = I prefer the morning flight.
     5   flight   …   NOUN   …   2   obj   …   SpaceAfter=No
 
 Nivre et al. 2020, §3 (papers.bib: nivre2020universal): a word has a head, another word or 0, and a label. The
-words must spell the sentence's text: what does not is an error with its file and line. Words that are written
-together ("don't" is 4-5) share the place of what is written, each its own part where the parts add up to it;
-words that are not written (8.1) are left out.
+words must match the sentence's text; otherwise the error names file and line. Words of a contraction ("don't"
+is 4-5) share its position, each with its part if the parts add up to it. Empty nodes (8.1) are left out.
 """
 
 from __future__ import annotations
@@ -18,30 +17,30 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class TreeWord:
-    """One word, and what it depends on."""
+    """A word and its head."""
 
     form: str
     begin: int
     end: int
-    """Where it stands in the text, in characters."""
+    """Character positions in the text."""
     head: int | None
-    """The place of the word that it depends on, counted from 0; None for the root."""
+    """Index of the head, counted from 0; None for the root."""
     label: str
 
 
 @dataclass(frozen=True)
 class TreeSentence:
-    """A sentence, and its words."""
+    """A sentence with its words."""
 
     text: str
     words: tuple[TreeWord, ...]
 
 
 def read_treebank(path: str | Path) -> list[TreeSentence]:
-    """All sentences of a file."""
+    """Read all sentences of a file."""
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"there is no treebank {str(path)!r}: give the path of a CoNLL-U file")
+        raise FileNotFoundError(f"treebank {str(path)!r} does not exist: give the path of a CoNLL-U file")
     found, block, first = list[TreeSentence](), list[str](), 1
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
@@ -85,7 +84,7 @@ def _sentence(block: list[str], path: Path, first: int) -> TreeSentence:
 def _places(
     rows: list[tuple[int, list[str]]], text: str, path: Path
 ) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Of each word, where it stands in the text."""
+    """Yield the position of each word in the text."""
     place, together = 0, 0
     for at, (line, row) in enumerate(rows):
         if "." in row[0] or (row[0].isdigit() and int(row[0]) <= together):
@@ -94,8 +93,8 @@ def _places(
         end = place + len(row[1])
         if text[place:end] != row[1]:
             raise ValueError(
-                f"{path}, line {line}: the word {row[1]!r} does not stand in the sentence's text, where "
-                f"{text[place : place + 20]!r} follows: words and text must match"
+                f"{path}, line {line}: the word {row[1]!r} is not in the sentence's text at "
+                f"{text[place : place + 20]!r}: words and text must match"
             )
         if "-" in row[0]:
             begin, last = map(int, row[0].split("-"))
@@ -107,15 +106,15 @@ def _places(
     if text[place:].strip():
         line = rows[-1][0] if rows else 0
         raise ValueError(
-            f"{path}, line {line}: the words end before the sentence's text, where {text[place:][:20]!r} "
-            "follows: words and text must match"
+            f"{path}, line {line}: the words end before the text at {text[place:][:20]!r}: words and "
+            "text must match"
         )
 
 
 def _parts(
     rows: list[tuple[int, list[str]]], written: str, place: int
 ) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Of words that are written together: each its part, or all of it where the parts do not add up."""
+    """Yield the positions of the words of a contraction: parts of it if they add up, else all of it."""
     adds_up = "".join(row[1] for _, row in rows) == written
     for _, row in rows:
         size = len(row[1]) if adds_up else len(written)

@@ -1,4 +1,4 @@
-"""The kinds of data that a recipe may name: `kind` in its [data] section."""
+"""The kinds of data in a recipe's [data] section, and their interface."""
 
 from __future__ import annotations
 
@@ -18,44 +18,43 @@ from unspool.tokenization import Tokenizer
 
 
 class Data(Protocol):
-    """Where rows come from: a frozen dataclass; split.HeldOut gives `holds_out` and `held`."""
+    """A source of rows: a frozen dataclass. `split.HeldOut` implements `holds_out` and `held`."""
 
     def files(self) -> Mapping[str, tuple[str, ...]]:
-        """The files that are read, by the name of the field that holds their paths."""
+        """Return field name → paths of the files that are read."""
         ...
 
     def train_rows(self, advance: OnProgress) -> Iterator[Row]:
-        """The rows to learn from; they must be the same whenever they are asked for."""
+        """Yield the training rows, always the same."""
         ...
 
     def valid_rows(self, advance: OnProgress) -> Iterator[Row] | None:
-        """The rows to validate on; None where they have to be held out."""
+        """Yield the validation rows; None if they are held out from the training rows."""
         ...
 
     def form(self, rows: Iterable[Row]) -> RowFormat:
-        """What the columns of these rows are."""
+        """Return the format of these rows."""
         ...
 
     @property
     def holds_out(self) -> bool:
-        """Whether any row is held out."""
+        """True if any row is held out."""
         ...
 
     def held(self, count: int, seed: int) -> npt.NDArray[np.bool_]:
-        """For each of `count` rows to learn from, whether it is held out for validation."""
+        """Return a mask of `count` training rows: True for those held out for validation."""
         ...
 
 
 @runtime_checkable
 class OwnText(Protocol):
-    """Data that brings its vocabulary along, so that a recipe needs no [text]."""
+    """Data with a vocabulary, so that a recipe does without [text]."""
 
     def codec(self) -> Tokenizer:
-        """The vocabulary."""
+        """Return its tokenizer."""
         ...
 
 
-# To add a kind: write its dataclass in a file of its own, and its line here.
 DATA: dict[str, type[Any]] = {
     "chat_jsonl": ChatJSONL,
     "chat_lines": ChatLines,

@@ -1,4 +1,8 @@
-"""Rows → columns of token ids, once and in one pass: to memory, or to a folder that later runs find again."""
+"""Encoded rows: columns of token ids in memory, or memory-mapped from a cache folder, and its hash keys.
+
+tokens   uint16 or uint32, all rows concatenated
+offsets  int64, the start of each row and the end of the last one
+"""
 
 from __future__ import annotations
 
@@ -23,25 +27,17 @@ from unspool.data.reading import check_files, open_text
 from unspool.io import checksum, rename_folder, temporary_sibling
 from unspool.tokenization import Tokenizer
 
-# Token ids on the disk: written once, row by row, then only mapped into memory.
-#
-#     tokens   uint16 or uint32, all rows end to end
-#     offsets  int64, where each row begins, and where the last one ends
-#
-# A folder of columns appears whole or not at all.
-
-
 _BUFFERED = 1 << 20
 _UNSIGNED = {2: "H", 4: "I"}
-"""The array module's codes, by the bytes of a number."""
+"""Bytes of a number → type code of the array module."""
 
 
 class DamagedCacheError(ValueError):
-    """What was written once is not as it was: it can only be made again."""
+    """A cache folder was damaged and has to be written again."""
 
 
 class ColumnWriter:
-    """A column that grows row by row: in memory, or in two files of a folder."""
+    """Writes a column row by row, to memory or to two files of a folder."""
 
     def __init__(self, below: int, folder: Path | None = None, name: str = "") -> None:
         self._values = array(_UNSIGNED[_bytes(below)])
@@ -50,18 +46,18 @@ class ColumnWriter:
         self._paths = None if folder is None else _paths(folder, name, below)
 
     def put(self, values: Sequence[int]) -> None:
-        """Add to the row that is being written."""
+        """Append to the current row."""
         self._values.extend(values)
         self._end += len(values)
         if self._paths is not None and len(self._values) >= _BUFFERED:
             self._flush(self._paths)
 
     def end(self) -> None:
-        """End the row."""
+        """End the current row."""
         self._offsets.append(self._end)
 
     def finish(self) -> Ragged:
-        """The column."""
+        """Return the column."""
         if self._paths is not None:
             self._flush(self._paths)
             return _map_column(*self._paths)
@@ -76,15 +72,15 @@ class ColumnWriter:
 
 
 def read_column(folder: Path, name: str, below: int) -> Ragged:
-    """What a Writer wrote, mapped: a page is read when it is needed."""
+    """Memory-map a column that a ColumnWriter wrote."""
     return _map_column(*_paths(folder, name, below))
 
 
 @contextmanager
 def atomic_folder(folder: Path) -> Iterator[Path]:
-    """A new folder to write to: it becomes `folder` at the end of the block, or vanishes if the block fails.
+    """Yield a temporary folder that becomes `folder` if the block succeeds.
 
-    Where another process was quicker, its folder stays: the same key means the same content.
+    If another process was faster, its folder stays: equal names mean equal content.
     """
     try:
         with temporary_sibling(folder) as fresh:
@@ -97,7 +93,7 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
             raise
         raise OSError(
             errno.ENOSPC,
-            f"the disk is full: {folder.name} cannot be written to {folder.parent}; free some room",
+            f"the disk is full: cannot write {folder.name} to {folder.parent}; free some space",
         ) from error
 
 
@@ -123,10 +119,10 @@ def _map_file(path: Path, dtype: type[np.generic]) -> npt.NDArray[Any]:
         raise DamagedCacheError(f"{path} is missing")
     size, each = path.stat().st_size, np.dtype(dtype).itemsize
     if size % each:
-        raise DamagedCacheError(f"{path} has {size} bytes, which is no multiple of {each}")
-    if size == 0:  # nothing can be mapped of an empty file
+        raise DamagedCacheError(f"{path} has {size} bytes, not a multiple of {each}")
+    if size == 0:  # an empty file cannot be mapped
         return np.empty(0, dtype)
-    # A plain array of the same memory: memmap's own indexing is slow.
+    # As a plain array, because indexing a memmap is slow.
     return np.asarray(np.memmap(path, dtype, mode="r"))
 
 
@@ -139,22 +135,22 @@ class EncodedRows:
     """All rows as columns of token ids."""
 
     train: tuple[Ragged, ...]
-    """The rows to learn from."""
+    """The training rows."""
     valid: tuple[Ragged, ...]
-    """The rows to validate on."""
+    """The validation rows."""
     empty: int = 0
-    """Rows left out because a column was empty."""
+    """Number of rows left out because of an empty column."""
 
 
 class NonEmptyRows:
-    """The rows that have something in every column (and END), and the number of the others."""
+    """Iterates over rows without an empty column (and END_OF_TEXT), and counts the others."""
 
     def __init__(self, rows: Iterable[Row], form: RowFormat) -> None:
         self._rows, self._joined = rows, form.joined
         self.empty = 0
 
     def count(self) -> int:
-        """How many rows there are, END not counted."""
+        """Return the number of rows, without END_OF_TEXT."""
         return sum(1 for row in self if row != END_OF_TEXT)
 
     def __iter__(self) -> Iterator[Row]:
@@ -166,7 +162,7 @@ class NonEmptyRows:
 
 
 def chunk_rows(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """The rows, some at a time: enough to keep all cores busy, few enough to forget about memory."""
+    """Yield the rows in chunks: large enough for parallel tokenization, small enough for memory."""
     some: list[Row] = []
     characters = 0
     for row in rows:
@@ -187,7 +183,7 @@ def encode_rows(
     text: Tokenizer,
     folder: Path | None = None,
 ) -> EncodedRows:
-    """Encode every row; those that are `held` out go to the validation."""
+    """Encode every row; `held` marks the rows held out for validation."""
     if folder is None:
         return _encode_to(train, valid, held, form, text, None)
     with atomic_folder(folder) as fresh:
@@ -198,19 +194,17 @@ def encode_rows(
 
 
 def read_encoded_rows(folder: Path, form: RowFormat, text: Tokenizer) -> EncodedRows:
-    """What `encoded` wrote to a folder; Damaged where it is no longer so."""
+    """Read the columns that `encode_rows` wrote; DamagedCacheError if they are not intact."""
     try:
         facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
         empty, checksums = operator.index(facts["empty"]), dict(facts["crc32"])
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise DamagedCacheError(f"{folder / _FACTS} is missing or not what was written") from error
-    for name, said in checksums.items():
+        raise DamagedCacheError(f"{folder / _FACTS} is missing or damaged") from error
+    for name, expected in checksums.items():
         if not (folder / name).is_file():
             raise DamagedCacheError(f"{folder / name} is missing")
-        if checksum(folder / name) != said:
-            raise DamagedCacheError(
-                f"{folder / name} was changed after it was written (its checksum does not match)"
-            )
+        if checksum(folder / name) != expected:
+            raise DamagedCacheError(f"{folder / name} was changed: its checksum does not match")
     below = _value_limit(form, text)
     train, valid = (
         tuple(read_column(folder, f"{part}{column}", below) for column in range(form.columns))
@@ -220,9 +214,9 @@ def read_encoded_rows(folder: Path, form: RowFormat, text: Tokenizer) -> Encoded
 
 
 def _value_limit(form: RowFormat, text: Tokenizer) -> int:
-    """What all numbers of all columns are below."""
+    """Return an upper limit of all numbers in all columns."""
     sources = 0 if text.source is None else text.source.vocab_size
-    return max(text.vocab_size, sources, len(form.labels) + 1)  # one more number: no label
+    return max(text.vocab_size, sources, len(form.labels) + 1)  # one more for tokens without a label
 
 
 def _encode_to(
@@ -257,7 +251,7 @@ def _encode_to(
 
 
 class _RowWriter:
-    """Writes rows to columns; joined rows become one long row for each text."""
+    """Writes rows to columns; joined rows become one long row per text."""
 
     def __init__(self, columns: list[ColumnWriter], form: RowFormat, text: Tokenizer) -> None:
         self._columns, self._form, self._text = columns, form, text
@@ -273,7 +267,7 @@ class _RowWriter:
                 column.end()
 
     def end(self) -> None:
-        """The text of joined rows ends here, if one has begun."""
+        """End the text of joined rows."""
         if self._form.joined and self._begun:
             self._columns[0].put([bos_and_eos(self._text)[1]])
             self._columns[0].end()
@@ -284,38 +278,32 @@ class _RowWriter:
         return tuple(column.finish() for column in self._columns)
 
 
-# Names for what was made from something: equal names mean equal content, whatever the files are called.
-
-
 FileHashes = Mapping[str, list[str]]
-"""What each file holds: packed or not, it is the same."""
+"""Setting → hashes of the content of its files, uncompressed."""
 
 _FORMAT = 3
-"""Raised whenever the same rows would be stored in another way."""
+"""Increase it when the storage format changes."""
 
 
 def hash_settings(kind: type[Any], settings: dict[str, Any]) -> str:
-    """Of settings that JSON can say."""
+    """Hash settings."""
     return _digest([_FORMAT, kind.__name__, settings])
 
 
 def hash_files(data: Any) -> FileHashes:
-    """Of what each file of `data` holds, by the name of its setting; FileNotFoundError names one missing."""
+    """Hash the content of each file of `data`; FileNotFoundError names a missing one."""
     check_files(data.files())
     return {name: [_hash_content(Path(path)) for path in paths] for name, paths in data.files().items()}
 
 
 def hash_data(data: Any, seed: int, files: FileHashes | None = None) -> str:
-    """Of the rows that `data` gives, and of which of them are held out: files count by what they hold.
-
-    `files` is what `of_files` says, where that has been asked already.
-    """
+    """Hash the rows of `data` and the choice of held-out ones. `files` are known hashes of its files."""
     settings = {**to_dict(data), **(hash_files(data) if files is None else files)}
     return _digest([hash_settings(type(data), settings), seed if data.holds_out else None])
 
 
 def hash_tokenizer(text: Tokenizer) -> str:
-    """Of the ids that `text` gives to every string, and to every source."""
+    """Hash a tokenizer: equal hashes mean equal ids for every string."""
     if text.source is not None:
         return combine_hashes(hash_tokenizer(replace(text, source=None)), hash_tokenizer(text.source))
     order = ["right to left"] if text.right_to_left else []
@@ -325,7 +313,7 @@ def hash_tokenizer(text: Tokenizer) -> str:
 
 
 def combine_hashes(*names: str) -> str:
-    """One name for several things together."""
+    """Combine several hashes."""
     return _digest(list(names))
 
 
@@ -334,5 +322,5 @@ def _hash_content(path: Path) -> str:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-def _digest(said: Any) -> str:
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:32]
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:32]

@@ -1,9 +1,9 @@
-"""Token ids → rows to learn from, for language models and encoder–decoders.
+"""Examples: token ids as inputs and targets of language models and encoder–decoders, and row formats.
 
 language model     inputs  BOS y₁ … yₘ      targets  y₁ … yₘ EOS
 encoder–decoder    the same, and            source   x₁ … xₙ EOS
 
-Without BOS (a pretrained model whose prompts have none), inputs are y₁ … yₘ and targets y₂ … yₘ EOS.
+Without BOS (some pretrained models), inputs are y₁ … yₘ and targets y₂ … yₘ EOS.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ class Examples(Protocol):
 
     @property
     def sizes_NK(self) -> Ints:
-        """How many positions each row has on each of its sides (one, or source and target)."""
+        """Positions of each row on each side (one, or source and target)."""
         ...
 
     def batch(self, rows_N: Ints) -> Batch:
-        """These rows, padded on the right."""
+        """Return these rows, padded on the right."""
         ...
 
     def cut(self, limit: int) -> Self:
-        """The same rows with at most `limit` positions on each side."""
+        """Return the rows with at most `limit` positions on each side."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Sequences:
-    """Texts, or texts with a source: each is stored from what precedes its first target to its EOS."""
+    """Texts, optionally with sources. A text is stored from the token before its first target to EOS."""
 
     target: Ragged
     source: Ragged | None = None
     limit: int | None = None
-    """The most positions of a row. A cut target has no EOS, for it does not end there; a source keeps it."""
+    """Maximum positions of a row. A truncated target loses its EOS; a truncated source keeps it."""
 
     def __len__(self) -> int:
         return len(self.target)
@@ -61,15 +61,15 @@ class Sequences:
 
     @property
     def target_counts(self) -> npt.NDArray[Any] | None:
-        """For each token of all targets, whether it counts; None: every one does."""
+        """1 for each token that is a target; None if all are."""
         return None
 
     def cut(self, limit: int) -> Self:
-        """The same rows with at most `limit` positions on each side."""
+        """Return the rows with at most `limit` positions on each side."""
         return replace(self, limit=limit)
 
     def batch(self, rows_N: Ints) -> Batch:
-        """These rows, padded on the right."""
+        """Return these rows, padded on the right."""
         lengths_N = self._lengths(self.target, rows_N)
         inputs_NT = torch.from_numpy(self.target.padded(rows_N, lengths_N))
         targets_NT = torch.from_numpy(self.target.padded(rows_N, lengths_N, skip=1))
@@ -97,7 +97,7 @@ class Sequences:
 
 @dataclass(frozen=True, eq=False)
 class SelectedExamples:
-    """Some of the examples."""
+    """A selection of examples."""
 
     all: Examples
     rows: Ints
@@ -111,64 +111,58 @@ class SelectedExamples:
         return self.all.sizes_NK[self.rows]
 
     def batch(self, rows_N: Ints) -> Batch:
-        """These rows, padded on the right."""
+        """Return these rows, padded on the right."""
         return self.all.batch(self.rows[rows_N])
 
     def cut(self, limit: int) -> SelectedExamples:
-        """The same rows with at most `limit` positions on each side."""
+        """Return the rows with at most `limit` positions on each side."""
         return replace(self, all=self.all.cut(limit))
 
 
 def real_mask(lengths_N: Ints) -> torch.Tensor:
-    """(N, T): True where a position is no padding."""
+    """Return (N, T): True for positions that are not padding."""
     lengths = torch.from_numpy(lengths_N)
     return torch.arange(int(lengths_N.max(initial=0))) < lengths[:, None]
 
 
-# What the columns of a row are: a text; a source and its target.
-#
-# A form says which columns a vocabulary is learnt from, how a row becomes token ids, and what examples are
-# made of the ids of all rows.
-
-
 Row = tuple[str, ...]
 END_OF_TEXT: Row = ()
-"""Between two rows of joined ones: the text ends here, and another one begins."""
+"""Separates the texts of joined rows."""
 
 
 class RowFormat(Protocol):
-    """What the columns of a row are."""
+    """The format of a row: columns that train a vocabulary, encoding, and resulting examples."""
 
     @property
     def columns(self) -> int:
-        """How many there are."""
+        """Number of columns."""
         ...
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What a classifier or tagger chooses from; none for a text that is generated."""
+        """The labels of a classifier or tagger; () for generated text."""
         ...
 
     @property
     def joined(self) -> bool:
-        """Whether all rows up to END together are one text."""
+        """True if all rows up to END_OF_TEXT are one text."""
         ...
 
     @property
     def adds_bos(self) -> bool:
-        """`Tokenizer.add_bos` of a vocabulary learnt from this data: whether prompts begin with BOS."""
+        """`Tokenizer.add_bos` of a vocabulary learnt from this data: True if prompts begin with BOS."""
         ...
 
     def texts(self, row: Row) -> Sequence[str]:
-        """What a vocabulary is learnt from."""
+        """Return the columns that train a vocabulary."""
         ...
 
     def encode(self, rows: Sequence[Row], text: Tokenizer) -> Sequence[Sequence[list[int]]]:
-        """Each column of each row as numbers."""
+        """Encode each column of each row."""
         ...
 
     def examples(self, columns: Sequence[Ragged]) -> Examples:
-        """What is learnt from."""
+        """Return the training examples."""
         ...
 
 
@@ -182,7 +176,7 @@ class Texts:
 
     @property
     def adds_bos(self) -> bool:
-        """Every text begins with BOS, unless it is a file: most blocks of a file begin in its middle."""
+        """Every text begins with BOS, except in joined rows, whose blocks begin anywhere."""
         return not self.joined
 
     def texts(self, row: Row) -> Sequence[str]:
@@ -190,14 +184,14 @@ class Texts:
         return row
 
     def encode(self, rows: Sequence[Row], text: Tokenizer) -> Sequence[Sequence[list[int]]]:
-        """What `Tokenizer.encode` gives, then EOS; bare tokens if rows are joined, and none for END."""
+        """Encode each text and add EOS; joined rows are encoded without BOS and EOS, END_OF_TEXT as []."""
         if not self.joined:
             return [[ids] for ids in encode_with_eos([line for (line,) in rows], text)]
         encoded = iter(encode_without_bos([line for row in rows for line in row], text))
         return [[next(encoded)] if row else [] for row in rows]
 
     def examples(self, columns: Sequence[Ragged]) -> Examples:
-        """Rows of a language model."""
+        """Return examples for a language model."""
         return Sequences(columns[0])
 
 
@@ -207,7 +201,7 @@ class Pairs:
 
     joined: bool = False
     adds_bos: bool = False
-    """A decoder always begins with BOS; a source never does."""
+    """Targets always begin with BOS, sources never."""
     columns: int = 2
     labels: tuple[str, ...] = ()
 
@@ -216,7 +210,7 @@ class Pairs:
         return row
 
     def encode(self, rows: Sequence[Row], text: Tokenizer) -> Sequence[Sequence[list[int]]]:
-        """BOS … EOS for both sides, each in its own vocabulary where it has one."""
+        """Encode both sides as BOS … EOS, each with its vocabulary."""
         sources, targets = ([row[side] for row in rows] for side in (0, 1))
         return list(
             zip(
@@ -227,35 +221,35 @@ class Pairs:
         )
 
     def examples(self, columns: Sequence[Ragged]) -> Examples:
-        """Rows of an encoder–decoder."""
+        """Return examples for an encoder–decoder."""
         source, target = columns
         return Sequences(target, source)
 
 
 def encode_without_bos(lines: Sequence[str], text: Tokenizer) -> list[list[int]]:
-    """The tokens of each text in the model's order, without a BOS that `encode` may write; on all cores."""
+    """Encode texts in the model's token order, without BOS; uses all cores."""
     return [text.to_model_order(each.ids) for each in text.encode_batch(lines)]
 
 
 def encode_with_eos(lines: Sequence[str], text: Tokenizer) -> list[list[int]]:
-    """The tokens of each text and EOS: a model learns from exactly what a prompt becomes.
+    """Encode texts as prompts are encoded, and add EOS.
 
-    A text without any token is EOS twice, so that one of them is a target.
+    An empty text becomes EOS EOS, so that it has a target.
     """
     eos = bos_and_eos(text)[1]
     return [[*(text.with_bos(ids) or [eos]), eos] for ids in encode_without_bos(lines, text)]
 
 
 def encode_with_bos_eos(lines: Sequence[str], text: Tokenizer) -> list[list[int]]:
-    """BOS … EOS for each text."""
+    """Encode texts as BOS … EOS."""
     bos, eos = bos_and_eos(text)
     return [[bos, *ids, eos] for ids in encode_without_bos(lines, text)]
 
 
 def bos_and_eos(text: Tokenizer) -> tuple[int, int]:
-    """BOS and EOS; EOS stands in for a BOS that is not there, as in GPT-2."""
+    """Return BOS and EOS; EOS replaces a missing BOS, as in GPT-2."""
     if not text.eos_ids:
-        raise ValueError("the text has no token that ends a text (eos_ids): a model could not learn to stop")
+        raise ValueError("the tokenizer has no EOS token (eos_ids): a model could not learn to stop")
     named = text.token_to_id(text.eos_token)
     eos = named if named in text.eos_ids else min(text.eos_ids)
     return (eos if text.bos_id is None else text.bos_id), eos

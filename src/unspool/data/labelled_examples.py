@@ -3,7 +3,7 @@
     classification   inputs x₁ … xₙ   targets  k         U = 1
     tagging          inputs x₁ … xₙ   targets  k₁ … kₙ   U = n
 
-A word may have several tokens: its tag is the target of the first, and the others have none (weight 0).
+The tag of a word is the target of its first token; its other tokens have weight 0.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ from unspool.tokenization.word_alignment import WordTokens, tokenize_words
 
 @dataclass(frozen=True, eq=False)
 class LabelledExamples:
-    """Texts and their labels: one label each, or as many as tokens."""
+    """Texts with one label each, or with one label per token."""
 
     inputs: Ragged
     targets: Ragged
     each_token: bool
-    """Whether tokens have labels, or only the whole text."""
+    """True if each token has a label, False if only the text has one."""
     none: int | None = None
-    """What stands for a token without a label."""
+    """The id of tokens without a label."""
     limit: int | None = None
-    """The most tokens of a text."""
+    """Maximum tokens of a text."""
 
     def __len__(self) -> int:
         return len(self.inputs)
 
     @property
     def sizes_NK(self) -> Ints:
-        """How many tokens a text has."""
+        """Tokens of each text."""
         sizes_NK = self.inputs.lengths[:, None]
         return sizes_NK if self.limit is None else np.minimum(sizes_NK, self.limit)
 
     def cut(self, limit: int) -> LabelledExamples:
-        """The same texts with at most `limit` tokens."""
+        """Return the texts with at most `limit` tokens."""
         return replace(self, limit=limit)
 
     def batch(self, rows_N: Ints) -> Batch:
-        """These texts, padded on the right."""
+        """Return these texts, padded on the right."""
         lengths_N = self.inputs.offsets[rows_N + 1] - self.inputs.offsets[rows_N]
         if self.limit is not None:
             lengths_N = np.minimum(lengths_N, self.limit)
@@ -77,21 +77,21 @@ class Classes:
     columns: int = 2
 
     def texts(self, row: Row) -> Sequence[str]:
-        """The text alone."""
+        """The text."""
         return row[1:]
 
     def labels_of(self, row: Row) -> Sequence[str]:
-        """The one label."""
+        """The label."""
         return [row[0].strip()]
 
     def encode(self, rows: Sequence[Row], text: Tokenizer) -> Sequence[Sequence[list[int]]]:
-        """The label's number, and the tokens without BOS and EOS."""
+        """Return the label's id, and the tokens without BOS and EOS."""
         inputs = encode_without_bos([line for _, line in rows], text)
         labels = [label_ids(self.labels_of(row), self.labels) for row in rows]
         return list(zip(labels, inputs, strict=True))
 
     def examples(self, columns: Sequence[Ragged]) -> Examples:
-        """Rows of a classifier."""
+        """Return examples for a classifier."""
         targets, inputs = columns
         return LabelledExamples(inputs, targets, each_token=False)
 
@@ -106,7 +106,7 @@ class Tags:
     columns: int = 2
 
     def texts(self, row: Row) -> Sequence[str]:
-        """The words alone."""
+        """The words."""
         return row[:1]
 
     def labels_of(self, row: Row) -> Sequence[str]:
@@ -114,7 +114,7 @@ class Tags:
         return row[1].split()
 
     def encode(self, rows: Sequence[Row], text: Tokenizer) -> Sequence[Sequence[list[int]]]:
-        """The tokens, and for each a tag or none: the first token of a word has the word's."""
+        """Return the tokens, and a tag for the first token of each word."""
         encoded = tokenize_words([words for words, _ in rows], text)
         return [self._row(found, self.labels_of(row)) for found, row in zip(encoded, rows, strict=True)]
 
@@ -123,7 +123,7 @@ class Tags:
             said = " ".join(found.words)[:60]
             raise ValueError(
                 f"{said!r} has {len(tags)} tags, but tokens for {len(set(found.firsts))} words: every word "
-                "needs a tag and a token of its own"
+                "needs a tag and a token"
             )
         targets = [len(self.labels)] * len(found.ids)
         for first, number in zip(found.firsts, label_ids(tags, self.labels), strict=True):
@@ -131,13 +131,13 @@ class Tags:
         return found.ids, targets
 
     def examples(self, columns: Sequence[Ragged]) -> Examples:
-        """Rows of a tagger."""
+        """Return examples for a tagger."""
         inputs, targets = columns
         return LabelledExamples(inputs, targets, each_token=True, none=len(self.labels))
 
 
 class UnknownLabelError(ValueError):
-    """A label that the rows to learn from do not have."""
+    """A label that does not occur in the training rows."""
 
     def __init__(self, label: str, labels: Sequence[str]) -> None:
         super().__init__(unknown(label, labels, "label of the training data"))
@@ -145,7 +145,7 @@ class UnknownLabelError(ValueError):
 
 
 def label_ids(found: Sequence[str], labels: tuple[str, ...]) -> list[int]:
-    """Each label's number."""
+    """Return the id of each label."""
     for label in found:
         if label not in labels:
             raise UnknownLabelError(label, labels)
@@ -153,11 +153,11 @@ def label_ids(found: Sequence[str], labels: tuple[str, ...]) -> list[int]:
 
 
 def sorted_labels(labels: Iterable[str]) -> tuple[str, ...]:
-    """All labels once, in order; an error where there is nothing to choose between."""
+    """Return the different labels in order; ValueError if there are fewer than two."""
     found = tuple(sorted(set(labels)))
     if len(found) < 2:
         raise ValueError(
-            f"the data has {'one label, ' + repr(found[0]) if found else 'no label'}: there is nothing to "
-            "choose between; is it the right column?"
+            f"the data has {'one label, ' + repr(found[0]) if found else 'no label'}: two or more "
+            "are needed; is it the right column?"
         )
     return found

@@ -1,4 +1,4 @@
-"""What all data has that comes from text files: some to learn from, and perhaps others to validate on."""
+"""Text files as data: lines, dialogues, JSON lines, TSV, parallel files, labelled and tagged lines."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from unspool.data.split import HeldOut
 from unspool.errors import check_surrogates
 
 Paths = str | tuple[str, ...]
-"""One file, or several that are read one after the other; what gzip has packed is unpacked on the way."""
+"""One file or several; gzip files are decompressed."""
 
 
 def as_paths(name: str, paths: Paths | None) -> tuple[str, ...]:
-    """All paths of a setting; none where it was left out."""
+    """Return the paths of a setting as a tuple."""
     if paths == ():
         raise ValueError(f"{name} is an empty list: name at least one file")
     return () if paths is None else (paths,) if isinstance(paths, str) else tuple(paths)
@@ -28,12 +28,12 @@ def as_paths(name: str, paths: Paths | None) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class TextFiles(HeldOut, ABC):
-    """Files to learn from."""
+    """Training files, and optional validation files."""
 
     train: Paths
-    """The file to learn from, or a list of files."""
+    """The training file, or a list of files."""
     valid: Paths | None = None
-    """The file to validate on, or a list of files."""
+    """The validation file, or a list of files."""
     max_line_bytes: int = MAX_LINE_BYTES
     """A longer line is an error."""
 
@@ -43,24 +43,24 @@ class TextFiles(HeldOut, ABC):
 
     @property
     def joined(self) -> bool:
-        """Whether all rows of a file are one text."""
+        """True if all rows of a file are one text."""
         return False
 
     @abstractmethod
     def rows(self, path: str, advance: OnProgress) -> Iterator[Row]:
-        """The rows of one file."""
+        """Yield the rows of a file."""
 
     def files(self) -> Mapping[str, tuple[str, ...]]:
-        """The files that are read, by the name of their setting."""
+        """Return setting → paths of the files that are read."""
         found = {name: as_paths(name, getattr(self, name)) for name in ("train", "valid")}
         return {name: paths for name, paths in found.items() if paths}
 
     def train_rows(self, advance: OnProgress) -> Iterator[Row]:
-        """The rows to learn from."""
+        """Yield the training rows."""
         return self._all(self.files()["train"], advance)
 
     def valid_rows(self, advance: OnProgress) -> Iterator[Row] | None:
-        """The rows of the files to validate on."""
+        """Yield the rows of the validation files."""
         return None if self.valid is None else self._all(self.files()["valid"], advance)
 
     def _all(self, paths: tuple[str, ...], advance: OnProgress) -> Iterator[Row]:
@@ -70,77 +70,72 @@ class TextFiles(HeldOut, ABC):
             yield from self.rows(path, advance)
 
 
-# Text files with one text a line, for a language model.
-
-
 @dataclass(frozen=True, kw_only=True)
 class Lines(TextFiles):
-    """One text a line, or the whole file as one text (for packed batches)."""
+    """One text per line, or the whole file as one text (for packed batches)."""
 
     document: Literal["line", "file"] = "line"
-    """What one text is; in a "file", line ends are tokens like others, and its end is what is held out."""
+    """The unit of a text. In a "file", line ends are tokens, and its end is held out."""
 
     def form(self, rows: Iterable[Row]) -> RowFormat:
-        """What a row is."""
+        """Return the format of the rows."""
         del rows
         return Texts(joined=self.joined)
 
     @property
     def joined(self) -> bool:
-        """Whether all rows of a file are one text."""
+        """True if all rows of a file are one text."""
         return self.document == "file"
 
     @property
     def hangs_together(self) -> bool:
-        """A whole file does; lines are texts of their own."""
+        """Rows of a file belong together; lines are independent."""
         return self.joined
 
     def rows(self, path: str, advance: OnProgress) -> Iterator[Row]:
-        """The rows of one file."""
+        """Yield the rows of a file."""
         end = "\n" if self.joined else ""
         for line in read_lines(path, self.max_line_bytes, advance):
             yield (line + end,)
 
 
 TURN_SEPARATOR = "\n"
-"""Between the turns of a history: what no single turn of a file of lines can hold."""
+"""Separates the turns of a history; a single turn cannot contain it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dialogues(TextFiles):
-    """One dialogue a line, its turns separated by a mark.
-
-    Dialogues → pairs: every turn is an answer to those before it.
+    """One dialogue per line, its turns separated by a mark. Every turn is an answer to those before it.
 
         u₁ u₂ u₃   →   (u₁, u₂), (u₁ u₂, u₃)      with a history of 2
 
-    A history's turns have a line end between them.
+    The turns of a history are separated by line ends.
     """
 
     mark: str = "__eou__"
-    """What stands between two turns (and may stand after the last one)."""
+    """The separator of turns (also allowed after the last one)."""
     history: int = 1
-    """How many turns before it an answer sees."""
+    """Number of previous turns that an answer sees."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.history < 1:
             raise ValueError(f"history is {self.history}; an answer sees 1 turn or more")
         if not self.mark:
-            raise ValueError("mark is empty: say what stands between two turns")
+            raise ValueError("mark is empty: give the separator of turns")
 
     def form(self, rows: Iterable[Row]) -> RowFormat:
-        """What a row is."""
+        """Return the format of the rows."""
         del rows
         return Pairs()
 
     @property
     def hangs_together(self) -> bool:
-        """An answer is a question in the next row: held out at random, it would be seen in training."""
+        """An answer is the question of the next row: random held-out rows would be seen in training."""
         return True
 
     def rows(self, path: str, advance: OnProgress) -> Iterator[Row]:
-        """The rows of one file."""
+        """Yield the rows of a file."""
         found = 0
         for line in read_lines(path, self.max_line_bytes, advance):
             turns = [turn.strip() for turn in line.split(self.mark)]
@@ -148,21 +143,18 @@ class Dialogues(TextFiles):
                 found += 1
                 yield row
         if not found:
-            raise ValueError(f"{path} has no line with two turns: is {self.mark!r} what stands between them?")
+            raise ValueError(f"{path} has no line with two turns: is {self.mark!r} the separator?")
 
 
 def reply_pairs(turns: Sequence[str], history: int) -> Iterator[Row]:
-    """(what was said before, the answer) for every turn but the first."""
+    """Yield (history, answer) for every turn except the first."""
     for at in range(1, len(turns)):
         yield TURN_SEPARATOR.join(turns[max(0, at - history) : at]), turns[at]
 
 
-# A file with one JSON object a line: a text, a source and its target, or a dialogue's turns.
-
-
 @dataclass(frozen=True, kw_only=True)
 class JSONL(TextFiles):
-    """One object a line. Name its fields: `text`, or `source` and `target`, or `turns`."""
+    """One JSON object per line. Name its fields: `text`, or `source` and `target`, or `turns`."""
 
     text: str | None = None
     """The field with the text of a language model."""
@@ -173,7 +165,7 @@ class JSONL(TextFiles):
     turns: str | None = None
     """The field with a list of turns (strings, or objects with "content"): each answers those before it."""
     history: int = 1
-    """How many turns before it an answer sees."""
+    """Number of previous turns that an answer sees."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -186,17 +178,17 @@ class JSONL(TextFiles):
             raise ValueError(f"history is {self.history}; an answer sees 1 turn or more")
 
     def form(self, rows: Iterable[Row]) -> RowFormat:
-        """What a row is."""
+        """Return the format of the rows."""
         del rows
         return Texts() if self.text is not None else Pairs()
 
     @property
     def hangs_together(self) -> bool:
-        """An answer is a question in the next row: held out at random, it would be seen in training."""
+        """An answer is the question of the next row: random held-out rows would be seen in training."""
         return self.turns is not None
 
     def rows(self, path: str, advance: OnProgress) -> Iterator[Row]:
-        """The rows of one file."""
+        """Yield the rows of a file."""
         fields = [name for name in (self.text, self.source, self.target) if name is not None]
         for number, line in enumerate(read_lines(path, self.max_line_bytes, advance), start=1):
             if not line.strip():
@@ -210,18 +202,18 @@ class JSONL(TextFiles):
 
 
 def json_object(line: str, where: str) -> dict[str, Any]:
-    """The object that a line is."""
+    """Parse a line as a JSON object."""
     try:
         found = json.loads(line)
     except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{where} is not JSON ({error}): there must be one object a line") from None
+        raise ValueError(f"{where} is not JSON ({error}): write one object per line") from None
     if not isinstance(found, dict):
         raise ValueError(f"{where} is a JSON {type(found).__name__}, not an object: {line[:60]!r}")
     return found
 
 
 def json_field(found: dict[str, Any], name: str, where: str) -> Any:
-    """What an object has in a field."""
+    """Return a field of an object."""
     if name not in found:
         raise ValueError(f"{where} has no field {name!r}; it has {', '.join(map(repr, found)) or 'none'}")
     return found[name]
@@ -246,12 +238,9 @@ def _turns(found: dict[str, Any], name: str, where: str) -> list[str]:
     return [check_surrogates(turn, where) for turn in said]
 
 
-# A file of tab-separated columns, two of which belong together: translations as Tatoeba gives them.
-
-
 @dataclass(frozen=True, kw_only=True)
 class TSV(TextFiles):
-    """One pair a line, in two of its columns."""
+    """One pair per line, in two tab-separated columns, as in files of Tatoeba."""
 
     source: int = 1
     """Which column is the source, counted from 1."""
@@ -263,24 +252,24 @@ class TSV(TextFiles):
         check_columns(source=self.source, target=self.target)
 
     def form(self, rows: Iterable[Row]) -> RowFormat:
-        """What a row is."""
+        """Return the format of the rows."""
         del rows
         return Pairs()
 
     def rows(self, path: str, advance: OnProgress) -> Iterator[Row]:
-        """The rows of one file."""
+        """Yield the rows of a file."""
         return read_columns(path, (self.source, self.target), self.max_line_bytes, advance)
 
 
 def check_columns(**columns: int) -> None:
-    """Settings that say which column is which."""
+    """Refuse column numbers below 1."""
     for name, column in columns.items():
         if column < 1:
             raise ValueError(f"{name} is {column}; columns are counted from 1")
 
 
 def read_columns(path: str, wanted: tuple[int, ...], limit: int, advance: OnProgress) -> Iterator[Row]:
-    """These columns, counted from 1, of every line that is not blank."""
+    """Yield these columns, counted from 1; empty strings for blank lines."""
     for number, line in enumerate(read_lines(path, limit, advance), start=1):
         if not line.strip():
             yield ("",) * len(wanted)
@@ -289,24 +278,21 @@ def read_columns(path: str, wanted: tuple[int, ...], limit: int, advance: OnProg
         if len(found) < max(wanted):
             raise ValueError(
                 f"{path}, line {number} has {len(found)} tab-separated column{'s' * (len(found) > 1)}, but "
-                f"column {max(wanted)} is wanted: {line[:60]!r}"
+                f"column {max(wanted)} is needed: {line[:60]!r}"
             )
         yield tuple(found[column - 1] for column in wanted)
 
 
-# Pairs of text files whose lines belong together, for translation.
-
-
 @dataclass(frozen=True, kw_only=True)
 class Parallel(HeldOut):
-    """Line i of one file is the source of line i of the other."""
+    """Parallel files for translation: line i of one file is the source of line i of the other."""
 
     source: Paths
-    """The file of sources to learn from, or a list of files."""
+    """The file of training sources, or a list of files."""
     target: Paths
     """The file of their targets, or a list of as many files."""
     valid_source: Paths | None = None
-    """The file of sources to validate on, or a list of files."""
+    """The file of validation sources, or a list of files."""
     valid_target: Paths | None = None
     """The file of their targets, or a list of as many files."""
     max_line_bytes: int = MAX_LINE_BYTES
@@ -325,21 +311,21 @@ class Parallel(HeldOut):
                 )
 
     def files(self) -> Mapping[str, tuple[str, ...]]:
-        """The files that are read, by the name of their setting."""
+        """Return setting → paths of the files that are read."""
         names = ("source", "target", "valid_source", "valid_target")
         found = {name: as_paths(name, getattr(self, name)) for name in names}
         return {name: paths for name, paths in found.items() if paths}
 
     def train_rows(self, advance: OnProgress) -> Iterator[Row]:
-        """The rows to learn from."""
+        """Yield the training rows."""
         return self._all("source", "target", advance)
 
     def valid_rows(self, advance: OnProgress) -> Iterator[Row] | None:
-        """The rows of the files to validate on."""
+        """Yield the rows of the validation files."""
         return None if self.valid_source is None else self._all("valid_source", "valid_target", advance)
 
     def form(self, rows: Iterable[Row]) -> RowFormat:
-        """What a row is."""
+        """Return the format of the rows."""
         del rows
         return Pairs()
 
@@ -362,12 +348,9 @@ class Parallel(HeldOut):
             )
 
 
-# A file with a label and a text a line, for classification.
-
-
 @dataclass(frozen=True, kw_only=True)
 class LabelledLines(TextFiles):
-    """A label and a text a line, in tab-separated columns."""
+    """A label and a text per line, in tab-separated columns, for classification."""
 
     label: int = 1
     """Which column is the label, counted from 1."""
@@ -379,20 +362,17 @@ class LabelledLines(TextFiles):
         check_columns(label=self.label, text=self.text)
 
     def form(self, rows: Iterable[Row]) -> RowFormat:
-        """What a row is; the labels are those of these rows."""
+        """Return the format of the rows, with their labels."""
         return Classes(sorted_labels(label.strip() for label, text in rows if label.strip() and text.strip()))
 
     def rows(self, path: str, advance: OnProgress) -> Iterator[Row]:
-        """The rows of one file."""
+        """Yield the rows of a file."""
         return read_columns(path, (self.label, self.text), self.max_line_bytes, advance)
-
-
-# A file with a sentence and its tags a line, for tagging.
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaggedLines(TextFiles):
-    """Words and as many tags a line, in two tab-separated columns; spaces stand between words, and tags."""
+    """Words and their tags per line, in two tab-separated columns, separated by spaces, for tagging."""
 
     words: int = 1
     """Which column holds the words, counted from 1."""
@@ -404,11 +384,11 @@ class TaggedLines(TextFiles):
         check_columns(words=self.words, tags=self.tags)
 
     def form(self, rows: Iterable[Row]) -> RowFormat:
-        """What a row is; the tags are those of these rows."""
+        """Return the format of the rows, with their tags."""
         return Tags(sorted_labels(tag for _, tags in rows for tag in tags.split()))
 
     def rows(self, path: str, advance: OnProgress) -> Iterator[Row]:
-        """The rows of one file."""
+        """Yield the rows of a file."""
         found = read_columns(path, (self.words, self.tags), self.max_line_bytes, advance)
         for number, (words, tags) in enumerate(found, start=1):
             if len(words.split()) != len(tags.split()):

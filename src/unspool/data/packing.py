@@ -1,14 +1,13 @@
-"""Blocks of equal length from one long stream: texts end to end, nothing padded.
+"""Packing: blocks of equal length from concatenated texts, without padding.
 
     stream   BOS y₁ … yₘ EOS BOS y₁ … EOS …
-    block    inputs  stream[o + bL …], targets  one further on;  L = length, o drawn anew in every epoch
+    block    inputs  stream[o + bL …], targets  one further on;  L = length, o is random in every epoch
 
-A text may begin in the middle of a block and end in another one. A block begins with the token that stands
-there, and so with BOS only if a text begins there. That BOS follows EOS is nothing to learn: as a target it
-has weight 0.
+Texts may begin and end inside of a block, so that a block begins with BOS only if a text begins there. BOS
+after EOS has weight 0 as a target.
 
-Of conversations, only tokens of answers have weight 1, as in batches of whole rows. Blocks without any are
-left out, so that every batch has something to learn; to that end their cuts stay the same (o = 0).
+In conversations only tokens of answers have weight 1. Blocks without a target are left out; for this, the
+block boundaries stay the same in every epoch (o = 0).
 """
 
 from __future__ import annotations
@@ -24,31 +23,31 @@ from unspool.data.batch import Batch
 from unspool.data.split import Ints, random_below, random_permutation
 
 _OFFSET, _BLOCKS = 0, 1
-"""What a random number is for: two of one epoch must differ."""
+"""Purposes of random numbers: those of one epoch must differ."""
 
 
 @dataclass(frozen=True, eq=False)
 class PackFeed:
-    """Batches without end, each a pure function of its number."""
+    """An endless sequence of batches; each is a pure function of its number."""
 
     stream: npt.NDArray[Any]
-    """All tokens, end to end; it may be a mapped file."""
+    """All tokens concatenated; may be a memory-mapped file."""
     rows: int
     """Blocks in a batch; the last batch of an epoch may have fewer."""
     length: int
     """Tokens in a block."""
     seed: int = 0
     ends: tuple[int, int] | None = None
-    """BOS and EOS, where the stream has them."""
+    """BOS and EOS, if the stream has them."""
     counts: npt.NDArray[Any] | None = None
-    """For each token of the stream, whether it counts as a target; None: all but BOS."""
+    """1 for each token that is a target; None: all except BOS."""
     _answered: Ints | None = field(init=False, repr=False, default=None)
-    """Where blocks with targets begin, if `counts` says which tokens are."""
+    """Starts of the blocks with targets, if `counts` is given."""
     _known: dict[int, Ints] = field(init=False, repr=False, default_factory=dict)
-    """The last epoch that was asked for: kept because it is slow to make, not because it must be."""
+    """Cache of the last epoch used."""
 
     carries: ClassVar[bool] = False
-    """Every batch stands for itself."""
+    """Batches are independent."""
 
     def __post_init__(self) -> None:
         _check_stream(len(self.stream), self.rows, 1 if self.counts is not None else self.length)
@@ -57,21 +56,21 @@ class PackFeed:
         starts = np.arange(0, len(self.stream) - 1, self.length)
         found = starts[np.add.reduceat(self.counts[1:] > 0, starts) > 0]
         if not len(found):
-            raise ValueError("no token of the data counts as a target: conversations need answers")
+            raise ValueError("the data has no targets: conversations need answers")
         object.__setattr__(self, "_answered", found)
 
     @property
     def blocks(self) -> int:
-        """Blocks in one epoch: as many as fit whatever the offset, or as have targets."""
+        """Blocks in an epoch: as many as fit with any offset, or as have targets."""
         return max(1, len(self.stream) // self.length - 1) if self._answered is None else len(self._answered)
 
     @property
     def per_epoch(self) -> int:
-        """Batches in one pass over the stream."""
+        """Batches in an epoch."""
         return -(-self.blocks // self.rows)
 
     def batch(self, number: int) -> Batch:
-        """The batch with this number, counted from 0 over all epochs."""
+        """Return the batch with this number, counted from 0 over all epochs."""
         if number < 0:
             raise ValueError(f"batch {number}: batches are counted from 0")
         epoch, at = divmod(number, self.per_epoch)
@@ -80,7 +79,7 @@ class PackFeed:
         return batch_of_blocks(self.stream, starts_N, stops_N, self.ends, self.counts)
 
     def _epoch(self, epoch: int) -> Ints:
-        """Where each block begins, shuffled."""
+        """Return the start of each block, shuffled."""
         known = self._known.get(epoch)
         if known is None:
             order = random_permutation(self.blocks, self.seed, epoch, _BLOCKS)
@@ -101,7 +100,7 @@ def stream_batches(
     ends: tuple[int, int] | None = None,
     counts: npt.NDArray[Any] | None = None,
 ) -> list[Batch]:
-    """Every token of the stream once as a target (but the first, which nothing comes before), in order."""
+    """Return batches in which every token except the first is a target once, in order."""
     _check_stream(len(stream), rows, 1)
     starts = np.arange(0, len(stream) - 1, length)
     stops = np.minimum(starts + length, len(stream) - 1)
@@ -118,7 +117,7 @@ def batch_of_blocks(
     ends: tuple[int, int] | None,
     counts: npt.NDArray[Any] | None = None,
 ) -> Batch:
-    """A row for each block stream[start … stop − 1], its targets one further on; padded on the right."""
+    """Return a row for each block stream[start … stop − 1] with shifted targets, padded on the right."""
     lengths_N = stops_N - starts_N
     times_T = np.arange(int(lengths_N.max()))
     real_NT = times_T < lengths_N[:, None]
@@ -151,35 +150,34 @@ def _check_stream(tokens: int, rows: int, length: int) -> None:
 
 @dataclass(frozen=True, eq=False)
 class CarriedFeed:
-    """Batches without end, each a pure function of its number; what a model remembers is not in them.
+    """Blocks in text order, for a recurrent model that carries its hidden state from batch to batch.
 
-    Blocks in the order of the text, for a model that carries what it remembers from block to block.
+        segment r  stream[o + rTL … o + (r + 1)TL],  T blocks each, L = length, o is random in every epoch
+        batch t    block t of every segment: it continues batch t − 1
 
-        lane r  stream[o + rTL … o + (r + 1)TL],  T blocks a lane, L = length, o drawn anew in every epoch
-        batch t   block t of every lane: it goes on where batch t − 1 ended
-
-    What is remembered at the end of a block is the beginning of the next one, but no gradient passes between
-    them: truncated backpropagation through time, Williams & Peng 1990 (papers.bib: williams1990efficient).
-    Where an update adds up A batches, each of the A has lanes of its own, and batch n goes on with batch n −
-    A: several processes can share an update out. The first batches of an epoch go on with nothing.
+    The final state of a block is the initial state of the next one, without its gradient: truncated
+    backpropagation through time, Williams & Peng 1990 (papers.bib: williams1990efficient). If an update
+    accumulates A batches, each of them has different segments, and batch n continues batch n − A, so that
+    several processes can share an update. The first batches of an epoch start without a state. A batch is
+    a pure function of its number.
     """
 
     stream: npt.NDArray[Any]
-    """All tokens, end to end; it may be a mapped file."""
+    """All tokens concatenated; may be a memory-mapped file."""
     rows: int
-    """Lanes of a batch."""
+    """Segments in a batch."""
     length: int
     """Tokens in a block."""
     seed: int = 0
     ends: tuple[int, int] | None = None
-    """BOS and EOS, where the stream has them."""
+    """BOS and EOS, if the stream has them."""
     counts: npt.NDArray[Any] | None = None
-    """For each token of the stream, whether it counts as a target; None: all but BOS."""
+    """1 for each token that is a target; None: all except BOS."""
     apart: int = 1
-    """A: the batches of one update, which have lanes of their own."""
+    """A: batches per update, each with different segments."""
 
     carries: ClassVar[bool] = True
-    """Its batches are for a model that carries what it remembers."""
+    """Batches continue each other."""
 
     def __post_init__(self) -> None:
         if self.rows < 1 or self.length < 1 or self.apart < 1:
@@ -189,35 +187,34 @@ class CarriedFeed:
             )
         if self.blocks < 1:
             raise ValueError(
-                f"the text has {len(self.stream)} tokens, fewer than one block of {self.length} and its next "
-                f"token for each of {self.rows * self.apart} lanes: give more text, fewer rows or a smaller "
-                "length"
+                f"the text has {len(self.stream)} tokens, fewer than a block of {self.length} and its next "
+                f"token for each of {self.rows * self.apart} rows: give more text or fewer rows"
             )
 
     @property
     def blocks(self) -> int:
-        """T: blocks in a lane."""
+        """T: blocks in a segment."""
         return (len(self.stream) - 1) // (self.rows * self.apart) // self.length
 
     @property
     def per_epoch(self) -> int:
-        """Batches in one pass over the stream."""
+        """Batches in an epoch."""
         return self.blocks * self.apart
 
     def side_by_side(self, apart: int) -> CarriedFeed:
-        """The same stream, laid out for updates of so many batches."""
+        """Return the feed for updates of `apart` batches."""
         return replace(self, apart=apart)
 
     def batch(self, number: int) -> Batch:
-        """The batch with this number, counted from 0 over all epochs."""
+        """Return the batch with this number, counted from 0 over all epochs."""
         if number < 0:
             raise ValueError(f"batch {number}: batches are counted from 0")
         epoch, at = divmod(number, self.per_epoch)
         block, which = divmod(at, self.apart)
-        lane = self.blocks * self.length
-        spare = len(self.stream) - 1 - self.rows * self.apart * lane
-        first = random_below(spare + 1, self.seed, epoch) + which * self.rows * lane + block * self.length
-        starts_N = first + np.arange(self.rows, dtype=np.int64) * lane
+        segment = self.blocks * self.length
+        spare = len(self.stream) - 1 - self.rows * self.apart * segment
+        first = random_below(spare + 1, self.seed, epoch) + which * self.rows * segment + block * self.length
+        starts_N = first + np.arange(self.rows, dtype=np.int64) * segment
         batch = batch_of_blocks(self.stream, starts_N, starts_N + self.length, self.ends, self.counts)
         return replace(batch, follows=number - self.apart if block else None)
 
@@ -229,13 +226,13 @@ def carried_batches(
     ends: tuple[int, int] | None = None,
     counts: npt.NDArray[Any] | None = None,
 ) -> list[Batch]:
-    """Every token of the stream once as a target (but the first): batch i goes on with batch i − 1."""
+    """Return batches with every token except the first as a target; batch i continues batch i − 1."""
     targets = len(stream) - 1
-    lane = -(-targets // rows)
-    starts_N = np.arange(rows, dtype=np.int64) * lane
-    stops_N = np.minimum(starts_N + lane, targets)
+    segment = -(-targets // rows)
+    starts_N = np.arange(rows, dtype=np.int64) * segment
+    stops_N = np.minimum(starts_N + segment, targets)
     found: list[Batch] = []
-    for at in range(0, lane, length):
+    for at in range(0, segment, length):
         until_N = np.minimum(starts_N + at + length, stops_N)
         batch = batch_of_blocks(stream, np.minimum(starts_N + at, until_N), until_N, ends, counts)
         found.append(replace(batch, follows=len(found) - 1 if found else None))

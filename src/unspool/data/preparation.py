@@ -1,9 +1,9 @@
-"""From settings to everything a training run reads: the one function that a trainer calls.
+"""`prepare`: from the settings of a recipe to the batches of a training run.
 
     files → rows → vocabulary → token ids → examples → batches
 
-With a cache folder, the vocabulary and the token ids are kept there under names made of what they come from:
-a second run finds them again, and files larger than memory are only mapped.
+A cache folder keeps the vocabulary and the token ids under hashes of their sources. A second run reuses them,
+and files larger than memory are memory-mapped.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from unspool.tokenization import Separate, Tokenizer, TokenizerConfig
 
 @dataclass(frozen=True)
 class PreparedData:
-    """What a training run reads."""
+    """The data of a training run."""
 
     text: Tokenizer
     train: Feed
     valid: list[Batch]
-    """Every validation example once; empty where there are none."""
+    """Every validation example once; may be empty."""
     labels: tuple[str, ...] = ()
-    """What a classifier or tagger chooses from: target i is labels[i]."""
+    """The labels of a classifier or tagger: target i is labels[i]."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """Counts: examples, tokens, what was left out."""
+    """Counts of examples, tokens and rows left out."""
     notes: tuple[str, ...] = ()
-    """What a user should be told."""
+    """Notes for the user."""
 
 
 def prepare(
@@ -62,19 +62,17 @@ def prepare(
     progress: bool = False,
     files: encoded_store.FileHashes | None = None,
 ) -> PreparedData:
-    """Read the data, learn the vocabulary if `text` is one to be learnt, encode, and lay out the batches.
+    """Read the data, train the vocabulary if `text` is a setting, encode, and lay out the batches.
 
-    Where `text` is None, the data brings its own. `files` is what `fingerprint.of_files` says of the data,
-    where that is known already. Whatever is wrong with the data is an error here, before anything is trained.
+    If `text` is None, the data brings its vocabulary. `files` are the hashes of the data's files, if known.
+    Faulty data raises ValueError here, before training.
     """
     work = _Preparation(data, seed, None if cache is None else Path(cache), progress, files)
     codec = work.vocabulary(text)
     if work.form.joined and not batches.takes_streams:
-        raise ValueError('the whole file is one text (document = "file"): choose batches of kind = "packed"')
+        raise ValueError('document = "file" needs packed batches: set batches.kind = "packed"')
     if codec.right_to_left and work.form.labels:
-        raise ValueError(
-            "text.right_to_left is for models that say texts, and this data has labels: leave it out"
-        )
+        raise ValueError("text.right_to_left does not work with labelled data: remove it")
     found = work.encoded(codec)
     notes = [*work.notes, *_vocabulary_notes(text, codec), *_overlap_notes(work.files)]
     if found.empty:
@@ -96,16 +94,15 @@ def prepare(
 
 
 def _vocabulary_notes(text: TokenizerConfig | Tokenizer | None, learnt: Tokenizer) -> Iterator[str]:
-    asked: list[tuple[str, Any, Tokenizer | None]] = [("text", text, learnt)]
+    settings: list[tuple[str, Any, Tokenizer | None]] = [("text", text, learnt)]
     if isinstance(text, Separate):
         sides = {"source": learnt.source, "target": learnt}
-        asked = [(f"text.{name}", text.side(name), codec) for name, codec in sides.items()]
-    for name, config, codec in asked:
+        settings = [(f"text.{name}", text.side(name), codec) for name, codec in sides.items()]
+    for name, config, codec in settings:
         wanted = getattr(config, "vocab_size", None)
         if wanted is not None and codec is not None and codec.vocab_size < wanted:
             yield (
-                f"{name}.vocab_size is {wanted}, but the training text gives no more than "
-                f"{codec.vocab_size} tokens: that is the vocabulary's size"
+                f"{name}.vocab_size is {wanted}, but the training text gives only {codec.vocab_size} tokens"
             )
 
 
@@ -113,13 +110,13 @@ def _overlap_notes(files: encoded_store.FileHashes) -> Iterator[str]:
     for valid, train in (("valid", "train"), ("valid_source", "source")):
         if set(files.get(valid, ())) & set(files.get(train, ())):
             yield (
-                f"data.{valid} holds what data.{train} holds: validation will say how well the model knows "
-                "that text by heart, not how well it has learnt; hold lines out (valid_share) to know it"
+                f"data.{valid} and data.{train} share a file, so that validation measures memorisation: hold "
+                "lines out instead (valid_share)"
             )
 
 
 class _Preparation:
-    """One preparation: reads the data as seldom as can be."""
+    """One preparation; it reads the data as few times as possible."""
 
     def __init__(
         self,
@@ -138,12 +135,12 @@ class _Preparation:
         self._held: npt.NDArray[np.bool_] | None = None
 
     def vocabulary(self, text: TokenizerConfig | Tokenizer | None) -> Tokenizer:
-        """The one given, or the data's own, or one learnt from the rows to train on (kept in the cache)."""
+        """Return the given tokenizer, the data's, or one trained on the training rows (cached)."""
         if isinstance(text, Tokenizer):
             return text
         if text is None:
             if not isinstance(self.data, OwnText):
-                raise ValueError(f"{type(self.data).__name__} brings no vocabulary: say which text to learn")
+                raise ValueError(f"{type(self.data).__name__} brings no vocabulary: give a text setting")
             return self.data.codec()
         if self.cache is None:
             return self._trained(text)
@@ -160,7 +157,7 @@ class _Preparation:
         return Tokenizer.load(folder)
 
     def encoded(self, text: Tokenizer) -> EncodedRows:
-        """All rows as token ids; found again in the cache."""
+        """Return all rows as token ids, from the cache if possible."""
         folder = None
         if self.cache is not None:
             folder = (
@@ -181,7 +178,7 @@ class _Preparation:
                 raise ValueError(f"{self._place(error.label)}{error}") from error
 
     def _place(self, label: str) -> str:
-        """The file and line where a label stands first. Rows know neither: it is asked once all is lost."""
+        """Return file and line of the first row with a label, for an error message."""
         data: Any = self.data
         form: Any = self.form
         for path in (path for paths in data.files().values() for path in paths):
@@ -192,29 +189,26 @@ class _Preparation:
 
     @property
     def files(self) -> encoded_store.FileHashes:
-        """What each file holds."""
+        """Hashes of the files."""
         if self._files is None:
             self._files = encoded_store.hash_files(self.data)
         return self._files
 
     @property
     def key(self) -> str:
-        """Names the rows."""
+        """Hash of the rows."""
         if self._key is None:
             self._key = encoded_store.hash_data(self.data, self.seed, self.files)
         return self._key
 
     @property
     def held(self) -> npt.NDArray[np.bool_]:
-        """Which rows are held out. To count them, everything is read: whatever is wrong comes up here."""
+        """Mask of held-out rows. Counting the rows reads all data, so that faults are found here."""
         if self._held is None:
             with progress_bar("read", self.bytes, self.progress) as advance:
                 valid = self.data.valid_rows(advance)
                 if valid is not None and self.data.holds_out:
-                    raise ValueError(
-                        "the data has rows of its own to validate on, and valid_share or valid_lines too: "
-                        "choose one of them"
-                    )
+                    raise ValueError("the data has validation rows: remove valid_share and valid_lines")
                 count = NonEmptyRows(self.data.train_rows(advance), self.form).count()
                 others = None if valid is None else NonEmptyRows(valid, self.form).count()
             if count == 0 or others == 0:
@@ -225,15 +219,15 @@ class _Preparation:
         return self._held
 
     def _clear(self, folder: Path, error: Exception) -> None:
-        """Make room for what is made again: a cache holds nothing that the data does not give."""
-        self.notes.append(f"the cache was damaged and is made again: {error}")
+        """Remove a damaged cache folder."""
+        self.notes.append(f"the cache was damaged and is rebuilt: {error}")
         remove_folder(folder)
 
     def _trained(self, text: TokenizerConfig) -> Tokenizer:
         if isinstance(text, Separate) and isinstance(self.form, Pairs):
             return text.train_pairs(self._texts(0), self._texts(1))
         learnt = text.train(self._texts())
-        if self.form.joined:  # no row begins with BOS: there is no such token
+        if self.form.joined:  # rows do not begin with BOS
             return replace(learnt, bos_id=None, bos_token="")
         return replace(learnt, add_bos=self.form.adds_bos)
 

@@ -1,7 +1,4 @@
-"""Lines of UTF-8, one by one, however large the file is; what is not is named by file, line and byte.
-
-A file that gzip has packed is unpacked on the way, whatever its name is.
-"""
+"""Read lines of UTF-8 files of any size, plain or gzip. Errors name file, line and byte."""
 
 from __future__ import annotations
 
@@ -12,20 +9,17 @@ from contextlib import contextmanager
 from io import BufferedIOBase
 from pathlib import Path
 
-# How far a long reading has come: a bar with the time left, on a terminal only.
-
-
 OnProgress = Callable[[int], None]
 """Called with the number of bytes (or rows) just read."""
 
 
 def no_progress(_amount: int) -> None:
-    """Shows nothing."""
+    """Ignore progress."""
 
 
 @contextmanager
 def progress_bar(what: str, total: int, show: bool) -> Iterator[OnProgress]:
-    """A bar on standard error that `total` fills (0: nobody knows how much it is); none without `show`."""
+    """Show a progress bar on standard error, if `show`. A `total` of 0 means unknown."""
     if not show:
         yield no_progress
         return
@@ -41,7 +35,7 @@ def progress_bar(what: str, total: int, show: bool) -> Iterator[OnProgress]:
         def advance(amount: int) -> None:
             nonlocal waiting
             waiting += amount
-            if waiting >= max(total / 500, 1000):  # the bar is too slow to be told about every line
+            if waiting >= max(total / 500, 1000):  # updating the bar for every line is slow
                 bar.advance(task, waiting)
                 waiting = 0
 
@@ -52,33 +46,31 @@ _BYTE_ORDER_MARK = "\ufeff"
 MAX_LINE_BYTES = 1_000_000
 _GZIP = b"\x1f\x8b"
 _PACKED = {b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
-"""How files begin that other programs have packed."""
+"""First bytes of other compressed files."""
 
 
 @contextmanager
 def open_text(path: Path) -> Iterator[tuple[BufferedIOBase, BufferedIOBase]]:
-    """The content of a file, unpacked if it is packed; and the file itself, to ask how far it was read."""
+    """Open a file, decompressed if it is gzip; yield the content, and the raw file for its position."""
     with path.open("rb") as file:
         begins = file.peek(8)
         for begin, program in _PACKED.items():
             if begins.startswith(begin):
-                raise ValueError(
-                    f"{path} is packed by {program}: unpack it, or pack it by gzip, which is read"
-                )
+                raise ValueError(f"{path} is compressed by {program}: decompress it, or use gzip")
         try:
             yield gzip.GzipFile(fileobj=file) if begins.startswith(_GZIP) else file, file
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise ValueError(f"{path} is packed by gzip, and damaged ({error}): get it anew") from error
+            raise ValueError(f"{path} is a damaged gzip file ({error}): get a new copy") from error
 
 
 def read_lines(
     path: str | Path, limit: int = MAX_LINE_BYTES, advance: OnProgress = no_progress
 ) -> Iterator[str]:
-    r"""The lines of a file without their ends (\n or \r\n)."""
+    r"""Yield the lines of a file without their ends (\n or \r\n)."""
     path = Path(path)
     if not path.is_file():
         what = "is a folder, not a file" if path.is_dir() else "does not exist"
-        raise FileNotFoundError(f"{path} {what}: name a text file in UTF-8, one text a line")
+        raise FileNotFoundError(f"{path} {what}: give a UTF-8 text file, one text per line")
     with open_text(path) as (content, file):
         number, before, told = 0, 0, 0
         while raw := content.readline(limit + 2):
@@ -86,8 +78,8 @@ def read_lines(
             line = raw.removesuffix(b"\n").removesuffix(b"\r")
             if len(line) > limit:
                 raise ValueError(
-                    f"{path}, line {number} is longer than {limit:,} bytes: is it one text a line? If it "
-                    "should be so long, raise max_line_bytes"
+                    f"{path}, line {number} is longer than {limit:,} bytes: write one text per line, "
+                    "or raise max_line_bytes"
                 )
             try:
                 text = line.decode("utf-8")
@@ -103,11 +95,11 @@ def read_lines(
             advance(done - told)
             told = done
         if not before:
-            raise ValueError(f"{path} is empty: there is no text in it")
+            raise ValueError(f"{path} is empty: give a file with text")
 
 
 def check_files(files: Mapping[str, Sequence[str]]) -> None:
-    """FileNotFoundError for a file that is not there, with the setting that names it."""
+    """Raise FileNotFoundError for a missing file, with the setting that names it."""
     for name, paths in files.items():
         for path in paths:
             if not Path(path).is_file():
@@ -116,6 +108,6 @@ def check_files(files: Mapping[str, Sequence[str]]) -> None:
 
 
 def file_size(path: str | Path) -> int:
-    """Bytes in a file; 0 where there is none, which `read_lines` complains about."""
+    """Return the bytes of a file; 0 if it does not exist."""
     path = Path(path)
     return path.stat().st_size if path.is_file() else 0

@@ -1,12 +1,12 @@
-"""Files of prompts, texts, outputs and pairs: one reader, so that a file means the same in every command.
+"""Read files of prompts, texts, outputs and pairs, in the same way for every command.
 
-The ending of a file's name says what a line of it is:
+The suffix of a file determines its format:
 
     .jsonl, .ndjson   a JSON object with "prompt" or "messages", "text", "source", "target"
     .tsv              tab-separated columns: a source and its target
     any other         a text; or the whole file is one text (document = "file")
 
-and every command takes from a line what it needs:
+Commands read from a line:
 
     a prompt    "prompt", "messages", "source", the first column, or the line itself
     a text      "text", "prompt", or the line itself; a pair is refused
@@ -14,7 +14,7 @@ and every command takes from a line what it needs:
     a pair      "source" and "target", "prompt" and "text", or two columns; a plain line is refused
 
 Blank lines are skipped, except in plain files of outputs and of their prompts, which are aligned by line.
-A `Layout` names other fields and columns: those of the files that a run was trained on.
+A `Layout` names other fields and columns, such as those of the training data.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Document = Literal["line", "file"]
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the parts of a record stand, if not where the rule above says."""
+    """Fields and columns of a record, if they differ from the defaults."""
 
     columns: tuple[int, int] | None = None
     """Source and target, counted from 1. If given, every file that is not JSON lines has columns."""
@@ -53,23 +53,23 @@ class Layout:
     fields: Mapping[str, str] = field(default_factory=dict)
     """"text", "source", "target" → the JSON field that holds it."""
     document: Document = "line"
-    """What one text is in a plain file."""
+    """The unit of a text in a plain file."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """One line of a file, or the whole file."""
+    """One line of a file, or a whole file."""
 
     where: str
     """File and line, for messages."""
     content: str
-    """As it is written."""
+    """The raw text."""
     fields: Mapping[str, Any]
-    """What a JSON object holds; of columns, "source" and "target"; of a plain line, nothing."""
+    """Fields of a JSON object, or "source" and "target" of columns; empty for a plain line."""
     is_plain: bool = False
 
     def prompt(self) -> str | Messages:
-        """A text to continue, or the messages of a chat."""
+        """Return a text to continue, or the messages of a chat."""
         if self.is_plain:
             return self._checked(self.content, "the prompt")
         given = [name for name in ("prompt", "messages") if name in self.fields]
@@ -84,7 +84,7 @@ class Record:
         return self._string(PROMPT, "prompt", "source")
 
     def text(self) -> str:
-        """A text for a model to read."""
+        """Return a text."""
         if self.is_plain:
             return self._checked(self.content, "the text")
         if "text" not in self.fields and {"source", "target"} & set(self.fields):
@@ -94,7 +94,7 @@ class Record:
         return self._string(TEXT, "text", "prompt")
 
     def output(self) -> str:
-        """What a system said, or a reference."""
+        """Return an output of a system, or a reference."""
         return (
             self._checked(self.content, "the text")
             if self.is_plain
@@ -102,7 +102,7 @@ class Record:
         )
 
     def pair(self) -> tuple[str, str]:
-        """A source and its target."""
+        """Return a source and its target."""
         if self.is_plain:
             raise ValueError(
                 f"{self.where}: an encoder–decoder is measured on pairs: give {PAIR} a line (.jsonl), or "
@@ -114,11 +114,11 @@ class Record:
 
     @property
     def is_prompt(self) -> bool:
-        """Whether the line says that it is a prompt, and has no text."""
+        """True if the line has a prompt but not a text."""
         return "text" not in self.fields and ("prompt" in self.fields or "messages" in self.fields)
 
     def _string(self, expected: str, *names: str) -> str:
-        """The first of these fields that is there."""
+        """Return the first of these fields that exists."""
         for name in names:
             if name in self.fields:
                 if not isinstance(self.fields[name], str):
@@ -143,12 +143,12 @@ class Record:
 
     @property
     def shown(self) -> str:
-        """Its beginning."""
+        """The start of the raw text, for messages."""
         return shorten(self.content)
 
 
 def read_records(path: Path, layout: Layout | None = None, *, keep_blank: bool = False) -> list[Record]:
-    """The records of a file, in order. `keep_blank`: an empty line of a plain file is an empty record."""
+    """Read the records of a file. `keep_blank` keeps empty lines of a plain file as empty records."""
     layout = layout or Layout()
     suffix, content = path.suffix.lower(), read_utf8(path)
     if suffix == ".json":
@@ -175,7 +175,7 @@ def read_records(path: Path, layout: Layout | None = None, *, keep_blank: bool =
 
 
 def json_record(line: str, where: str, layout: Layout | None = None) -> Record:
-    """The record that one line of JSON is."""
+    """Parse a line of JSON as a record."""
     try:
         value = json.loads(line, object_pairs_hook=_object)
     except RepeatedKeyError as error:
@@ -196,7 +196,7 @@ def _column_record(line: str, where: str, layout: Layout) -> Record:
     if len(cells) < max(wanted) or (len(cells) > 2 and wanted == (1, 2) and layout.columns is None):
         raise ValueError(
             f"{where}: {len(cells)} tab-separated column{'s' * (len(cells) != 1)}, but "
-            + (f"column {max(wanted)} is wanted" if len(cells) < max(wanted) else EXTRA)
+            + (f"column {max(wanted)} is needed" if len(cells) < max(wanted) else EXTRA)
             + f": {shorten(line)}"
         )
     names = ("source", "target") if layout.text_column is None else ("text",)
@@ -204,16 +204,14 @@ def _column_record(line: str, where: str, layout: Layout) -> Record:
 
 
 class RepeatedKeyError(ValueError):
-    """A key that a JSON object has twice."""
+    """A JSON object has a key twice."""
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise RepeatedKeyError(
-                f'the key "{shorten(key)}" stands twice in one object: leave one of them out'
-            )
+            raise RepeatedKeyError(f'the key "{shorten(key)}" occurs twice in one object: remove one of them')
         found[key] = value
     return found
 
@@ -223,18 +221,18 @@ def _is_message(found: Any) -> bool:
 
 
 def shorten(text: str, width: int = 60) -> str:
-    """The beginning of a text, for messages."""
+    """Shorten a text for messages."""
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def split_lines(content: str) -> list[str]:
-    """The lines of a text, whichever of \\n, \\r\\n and \\r ends them."""
-    # Not splitlines(): a text may hold U+2028 and its kin.
+    """Split a text at \\n, \\r\\n and \\r."""
+    # Not splitlines(), which also splits at U+2028 and others.
     return re.split(r"\r\n|\n|\r", content)
 
 
 def read_utf8(path: Path) -> str:
-    """The content of a file that is UTF-8, with or without a byte-order mark."""
+    """Read a UTF-8 file, with or without a byte-order mark."""
     try:
         return read_bounded(path, MAX_TEXT_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:

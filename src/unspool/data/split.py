@@ -1,4 +1,8 @@
-"""Which rows are held out for validation: a share or a number of them, drawn by a seed."""
+"""Reproducible random orders, and the choice of rows held out for validation.
+
+Random numbers are pure functions of integers and the same on every machine: only the raw stream of Philox is
+used, whose bits numpy guarantees, unlike the methods of its Generator.
+"""
 
 from __future__ import annotations
 
@@ -10,30 +14,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-# Random orders that are the same on every machine, of every day: pure functions of some whole numbers.
-#
-# Of numpy's generators only the raw stream of Philox is used: its bits are promised to stay as they are,
-# while what the methods of numpy's Generator make of them may change with its version.
-
-
 Ints = npt.NDArray[np.int64]
 
 
 def random_bits(count: int, *seed: int) -> npt.NDArray[np.uint64]:
-    """`count` random numbers of 64 bits, for this seed."""
+    """Return `count` random 64-bit numbers."""
     seed = tuple(map(operator.index, seed))
     if any(number < 0 for number in seed):
         raise ValueError(f"the seed is {min(seed)}; it must be 0 or more")
-    # Hashed, because numpy's own SeedSequence takes (1,) and (1, 0) for the same seed.
+    # Hashed, because numpy's SeedSequence treats (1,) and (1, 0) as the same seed.
     key = int.from_bytes(hashlib.sha256(repr(seed).encode()).digest()[:16], "big")
     raw: Any = np.random.Philox(key=key).random_raw(count)
     return np.asarray(raw, dtype=np.uint64)
 
 
 def random_uniforms(seeds_N: npt.NDArray[np.uint64], count: int, purpose: int) -> npt.NDArray[np.float64]:
-    """(N, count) numbers of [0, 1): a stream of each seed for each purpose, whatever the other seeds are.
+    """Return (N, count) numbers in [0, 1): an independent stream for each seed and purpose.
 
-    SplitMix64, counted from the seed: number i of a stream needs none before it.
+    Counter-based SplitMix64: number i of a stream does not need the numbers before it.
     """
     with np.errstate(over="ignore"):
         start_N = _mix(seeds_N ^ _mix(np.array([purpose + 1], dtype=np.uint64) * _GAMMA))
@@ -51,23 +49,23 @@ def _mix(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 
 def random_permutation(count: int, *seed: int) -> Ints:
-    """0 … count − 1 in a random order."""
+    """Return 0 … count − 1 in random order."""
     return np.argsort(random_bits(count, *seed), kind="stable")
 
 
 def random_below(limit: int, *seed: int) -> int:
-    """One random number of 0 … limit − 1."""
+    """Return a random number in 0 … limit − 1."""
     return int(random_bits(1, *seed)[0] % np.uint64(limit))
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOut:
-    """How much of the training data is kept for validation, where no data of its own is given for it."""
+    """The part of the training data held out for validation, if there is no validation data."""
 
     valid_share: float = 0.0
-    """The share of the rows that is held out to validate on, from 0 to 1."""
+    """Share of the rows held out for validation, from 0 to 1."""
     valid_lines: int = 0
-    """The number of rows that are held out to validate on."""
+    """Number of rows held out for validation."""
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.valid_share < 1.0:
@@ -79,24 +77,23 @@ class HeldOut:
 
     @property
     def holds_out(self) -> bool:
-        """Whether any row is held out."""
+        """True if any row is held out."""
         return bool(self.valid_share or self.valid_lines)
 
     @property
     def hangs_together(self) -> bool:
-        """Whether neighbouring rows do, so that the last ones are held out instead of random ones."""
+        """True if neighbouring rows belong together: then the last rows are held out, not random ones."""
         return False
 
     def held(self, count: int, seed: int) -> npt.NDArray[np.bool_]:
-        """For each of `count` rows, whether it is held out."""
+        """Return a mask of `count` rows: True for those held out."""
         mask = np.zeros(count, dtype=np.bool_)
         if not self.holds_out:
             return mask
         wanted = self.valid_lines or max(1, round(self.valid_share * count))
         if wanted >= count:
             raise ValueError(
-                f"{wanted} rows are to be held out for validation, but there are only {count}: nothing would "
-                "be left to train on"
+                f"{wanted} rows are to be held out for validation, but there are only {count}: hold out fewer"
             )
         mask[
             np.arange(count - wanted, count)

@@ -1,14 +1,14 @@
-"""Checkpoints that are there whole or not at all, whenever the process is killed.
+"""Checkpoints: written atomically, verified by hashes when read.
 
     checkpoints/00000500/   model.safetensors, config.json, tokenizer…   a model that us.load reads
-                            adapters.safetensors                         where a run trains adapters
+                            adapters.safetensors                         if the run trains adapters
                             memory.safetensors                           optimizer and hooks
                             checkpoint.json                              progress; size and hash of every file
     last.json               the name of the newest one
 
-    write beside, and rename → replace last.json → remove old ones
+    write to a temporary folder → rename → replace last.json → remove old checkpoints
 
-Nothing is pickled. A checkpoint whose files are not as checkpoint.json says is left aside for the one before.
+Nothing is pickled. A damaged checkpoint is skipped in favour of the one before.
 """
 
 from __future__ import annotations
@@ -42,27 +42,27 @@ FOLDER, LAST, ABOUT, MEMORY, WEIGHTS = (
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One on the disk, whose files are as they were written."""
+    """An intact checkpoint."""
 
     path: Path
     about: Mapping[str, Any]
 
     @property
     def update(self) -> int:
-        """How many updates it has seen."""
+        """Number of updates before it."""
         return int(self.path.name)
 
     def weights(self) -> dict[str, Tensor]:
-        """The model's tensors."""
+        """Load the model's tensors."""
         return load_file(self.path / WEIGHTS)
 
     def adapters(self) -> dict[str, Tensor] | None:
-        """Those of adapters, which stand beside weights that the checkpoint has not; None: it has no such."""
+        """Load the adapters' tensors; None without adapters."""
         file = self.path / ADAPTERS
         return load_file(file) if file.is_file() else None
 
     def memory(self) -> dict[str, Tensor]:
-        """Those of optimizer and hooks."""
+        """Load the tensors of optimizer and hooks."""
         return load_file(self.path / MEMORY)
 
 
@@ -76,7 +76,7 @@ def write_checkpoint(
     """Write a checkpoint; `write_model` puts the model's files into a folder."""
     path = run / FOLDER / f"{update:08d}"
     with _explain_disk_errors(run):
-        if path.exists():  # one that was found to be damaged
+        if path.exists():  # a damaged one
             remove_folder(path)
         with new_folder(path) as fresh:
             write_model(fresh)
@@ -91,22 +91,24 @@ def write_checkpoint(
 
 
 def newest_checkpoint(run: Path, say: Callable[[str], None]) -> Checkpoint | None:
-    """The newest good checkpoint, or None; damaged ones are passed over, and said."""
+    """Return the newest intact checkpoint, or None; report damaged ones."""
     damaged: list[str] = []
     for path in reversed(_checkpoint_folders(run)):
         fault = _find_fault(path)
         if fault is None:
             for other in damaged:
-                say(f"{other}; going on from checkpoint {path.name}")
+                say(f"{other}; resuming from checkpoint {path.name}")
             return Checkpoint(path, json.loads((path / ABOUT).read_text(encoding="utf-8")))
         damaged.append(fault)
     if damaged:
-        raise ValueError(f"{damaged[0]}, and no older checkpoint is whole: start again with another --output")
+        raise ValueError(
+            f"{damaged[0]}, and no older checkpoint is intact: start again with another --output"
+        )
     return None
 
 
 def complete_checkpoints(run: Path) -> list[Checkpoint]:
-    """All good checkpoints, the oldest first."""
+    """Return all intact checkpoints, oldest first."""
     return [
         Checkpoint(path, json.loads((path / ABOUT).read_text(encoding="utf-8")))
         for path in _checkpoint_folders(run)
@@ -125,7 +127,7 @@ def remove_old_checkpoints(run: Path, keep: int, spare: set[int]) -> None:
 
 
 def remove_unfinished(run: Path) -> None:
-    """Remove what a killed process has left unfinished. Only for whoever holds the run's lock."""
+    """Remove unfinished files of killed processes. The caller holds the run's lock."""
     for folder in (run, run / FOLDER):
         io.remove_abandoned(folder, older=-math.inf)
 
@@ -143,18 +145,18 @@ def _is_regular(path: Path) -> bool:
 
 
 def _find_fault(path: Path) -> str | None:
-    """What is wrong with a checkpoint; None if every file is as it was written."""
+    """Return the fault of a checkpoint; None if it is intact."""
     try:
         files = json.loads((path / ABOUT).read_text(encoding="utf-8"))["files"]
     except (OSError, ValueError, KeyError, TypeError):
         return f"checkpoint {path.name}: {ABOUT} is missing or damaged"
-    for name, said in files.items():
+    for name, expected in files.items():
         file = path / name
         if not file.is_file():
             return f"checkpoint {path.name}: {name} is missing"
-        if file.stat().st_size != said["bytes"]:
-            return f"checkpoint {path.name}: {name} has {file.stat().st_size} bytes, not {said['bytes']}"
-        if _hash(file) != said["blake2b"]:
+        if file.stat().st_size != expected["bytes"]:
+            return f"checkpoint {path.name}: {name} has {file.stat().st_size} bytes, not {expected['bytes']}"
+        if _hash(file) != expected["blake2b"]:
             return f"checkpoint {path.name}: {name} was changed after it was written"
     return None
 
@@ -170,7 +172,7 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _explain_disk_errors(run: Path) -> Iterator[None]:
-    """Say that the disk is full, and whether there is an earlier checkpoint to go on from."""
+    """Explain a full disk, and name the checkpoint to resume from."""
     try:
         yield
     except (OSError, SafetensorError) as error:

@@ -1,13 +1,13 @@
-"""One process or many: who takes which batches, and how their gradients become one.
+"""Distributed training: one process, DDP or FSDP.
 
-    process r of R takes, of the A batches of update u, those numbered u·A + r, u·A + r + R, …
+    process r of R computes batches u·A + r, u·A + r + R, … of the A batches of update u
 
-The same recipe gives the same updates on any number of processes that divides A (up to the order of
-additions), so that a run may be interrupted on one number and go on with another.
+A recipe gives the same updates on any number of processes that divides A (up to the order of additions), so
+that a run may be resumed with another number of processes.
 
-    OneProcess      one process
-    Replicated   every process has all weights; gradients are averaged while they are computed (DDP)
-    Sharded    every process keeps 1/R of weights and optimizer, and gathers a layer when it is needed (FSDP)
+    SingleProcess   one process
+    Replicated      every process has all weights; gradients are averaged during the backward pass (DDP)
+    Sharded         every process has 1/R of weights and optimizer, and gathers layers on demand (FSDP)
 
 Li et al. 2020 (papers.bib: li2020pytorch); Zhao et al. 2023 (papers.bib: zhao2023pytorch).
 """
@@ -33,31 +33,31 @@ class ProcessGroup(Protocol):
     size: int
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """The model's forward pass, with its gradients shared."""
+        """Return the model's forward pass with shared gradients."""
         ...
 
     def last(self, forward: nn.Module, last: bool) -> Any:
-        """A context for one forward and backward pass; gradients are exchanged in the last one only."""
+        """Return a context for a forward and backward pass; only the last one exchanges gradients."""
         ...
 
     def sums(self, values: Sequence[float]) -> list[float]:
-        """Every value, summed over all processes: the same in each of them."""
+        """Sum each value over all processes."""
         ...
 
     def whole(self, tensor: Tensor) -> Tensor:
-        """The whole of a tensor of which each process may hold a part."""
+        """Gather a tensor that may be sharded."""
         ...
 
     def part(self, whole: Tensor, like: Tensor) -> Tensor:
-        """This process's part of a whole tensor, laid out as `like` is."""
+        """Return this process's part of a full tensor, sharded like `like`."""
         ...
 
     def gathered(self, tensor: Tensor) -> list[Tensor]:
-        """The tensors of all processes, which have one shape, in the order of their ranks."""
+        """Gather tensors of equal shape from all processes, in rank order."""
         ...
 
     def wait(self) -> None:
-        """Until all have come here."""
+        """Wait for all processes."""
         ...
 
 
@@ -67,32 +67,32 @@ class SingleProcess:
     rank, size = 0, 1
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """Nothing is shared."""
+        """Return the plain forward pass."""
         return ForwardPass(model)
 
     @contextmanager
     def last(self, forward: nn.Module, last: bool) -> Iterator[None]:  # noqa: ARG002
-        """Nothing is exchanged."""
+        """Do nothing."""
         yield
 
     def sums(self, values: Sequence[float]) -> list[float]:
-        """The values."""
+        """Return the values."""
         return list(values)
 
     def whole(self, tensor: Tensor) -> Tensor:
-        """The tensor."""
+        """Return the tensor."""
         return tensor
 
     def part(self, whole: Tensor, like: Tensor) -> Tensor:  # noqa: ARG002
-        """The tensor."""
+        """Return the tensor."""
         return whole
 
     def gathered(self, tensor: Tensor) -> list[Tensor]:
-        """The tensor."""
+        """Return the tensor."""
         return [tensor]
 
     def wait(self) -> None:
-        """For nobody."""
+        """Return at once."""
 
 
 class Replicated(SingleProcess):
@@ -104,14 +104,14 @@ class Replicated(SingleProcess):
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """DistributedDataParallel; every process begins with the weights of the first."""
+        """Wrap in DistributedDataParallel, which copies the weights of the first process."""
         from torch.nn.parallel import DistributedDataParallel
 
         return DistributedDataParallel(ForwardPass(model), gradient_as_bucket_view=True)
 
     @contextmanager
     def last(self, forward: nn.Module, last: bool) -> Iterator[None]:
-        """Gradients are averaged over the processes in the last backward pass."""
+        """Average gradients over the processes in the last backward pass."""
         if last:
             yield
         else:
@@ -119,7 +119,7 @@ class Replicated(SingleProcess):
                 yield
 
     def sums(self, values: Sequence[float]) -> list[float]:
-        """Summed in float64."""
+        """Sum in float64."""
         import torch.distributed as dist
 
         device = "cuda" if dist.get_backend() == "nccl" else "cpu"
@@ -129,7 +129,7 @@ class Replicated(SingleProcess):
         return summed
 
     def gathered(self, tensor: Tensor) -> list[Tensor]:
-        """The tensors of all processes."""
+        """Gather with all_gather."""
         import torch.distributed as dist
 
         found = [torch.empty_like(tensor) for _ in range(self.size)]
@@ -137,14 +137,14 @@ class Replicated(SingleProcess):
         return found
 
     def wait(self) -> None:
-        """Until all have come here."""
+        """Wait for all processes."""
         import torch.distributed as dist
 
         dist.barrier()
 
 
 class Sharded(Replicated):
-    """Every process keeps its share of the weights."""
+    """Every process has a part of the weights."""
 
     def __init__(self, device: str) -> None:
         super().__init__()
@@ -153,7 +153,7 @@ class Sharded(Replicated):
         self._mesh = init_device_mesh(torch.device(device).type, (self.size,))
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """fully_shard on every layer of a stack, and on the rest."""
+        """Apply fully_shard to every layer of a stack, and to the rest."""
         from torch.distributed.fsdp import fully_shard
 
         forward = ForwardPass(model)
@@ -166,18 +166,18 @@ class Sharded(Replicated):
 
     @contextmanager
     def last(self, forward: nn.Module, last: bool) -> Iterator[None]:
-        """Gradients are averaged and shared out in the last backward pass."""
+        """Average and shard gradients in the last backward pass."""
         forward.set_requires_gradient_sync(last)  # type: ignore[operator]
         yield
 
     def whole(self, tensor: Tensor) -> Tensor:
-        """Gathered from all processes: each of them must ask."""
+        """Gather from all processes, which must all call it."""
         from torch.distributed.tensor import DTensor
 
         return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
     def part(self, whole: Tensor, like: Tensor) -> Tensor:
-        """Cut out of the whole, which every process has read for itself."""
+        """Shard a tensor that every process has."""
         from torch.distributed.tensor import DTensor, distribute_tensor
 
         if not isinstance(like, DTensor):
@@ -186,13 +186,13 @@ class Sharded(Replicated):
 
 
 def is_distributed() -> bool:
-    """Whether torchrun has started this process as one of several."""
+    """True if torchrun started several processes."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 @contextmanager
 def join_processes(device: str, shard: bool) -> Iterator[ProcessGroup]:
-    """The processes that torchrun has started; alone without it."""
+    """Join the processes that torchrun started, or run alone."""
     if not is_distributed():
         if shard:
             raise ValueError(

@@ -1,10 +1,10 @@
-"""What a recipe would do: its data are read and its model is built, and nothing is trained or kept.
+"""Dry run: estimate the memory and time of a recipe without training.
 
-    memory ≈ weights + gradients + moments (2 · gradients) + what the largest batch keeps for its gradient
+    memory ≈ weights + gradients + moments (2 · gradients) + activations of the largest batch
     time   ≈ updates · accumulate · (seconds of a forward and a backward pass)
 
-Both are measured on a few batches of the run itself, with all objectives on, those too that begin later;
-checkpoints and validations come on top.
+Both are measured on a few batches with all objectives, also those that start later. Checkpoints and
+validations are not included.
 """
 
 from __future__ import annotations
@@ -28,36 +28,36 @@ from unspool.training.run import as_recipe, start_run
 from unspool.training.run_state import Run
 
 PASSES, LONGEST = 3, 20.0
-"""Batches that are measured, and after how many seconds no other one is begun."""
+"""Number of measured batches, and the time limit in seconds."""
 
 
 @dataclass(frozen=True)
 class DryRun:
-    """What was found out."""
+    """The estimates of a dry run."""
 
     data: Mapping[str, int]
     """Counts of examples, tokens and batches."""
     model: str
     weights: int
     learning: int
-    """Weights that learn."""
+    """Trained weights."""
     batches: tuple[tuple[int, int], ...]
-    """Rows and columns of those that were measured."""
+    """Rows and columns of the measured batches."""
     updates: int
     bytes: int
-    """Memory at the most, but for what Python and torch themselves take."""
+    """Peak memory, without Python and torch themselves."""
     seconds: float
-    """The whole run, on this machine as it was just now."""
+    """Time of the whole run on this machine."""
     notes: tuple[str, ...] = ()
-    """What a user should be told."""
+    """Notes for the user."""
 
     def lines(self) -> list[str]:
-        """For people to read."""
+        """Return the estimates as lines of text."""
         shapes = ", ".join(f"{rows} × {columns}" for rows, columns in self.batches)
         return [
             *(f"{name.replace('_', ' ')}: {count:,}" for name, count in self.data.items()),
-            f"model: {self.model}, {self.weights:,} weights, of which {self.learning:,} learn",
-            f"batches looked at: {shapes} (rows × positions)",
+            f"model: {self.model}, {self.weights:,} weights, of which {self.learning:,} are trained",
+            f"measured batches: {shapes} (rows × positions)",
             f"memory: about {self.bytes / 2**20:,.0f} MB",
             f"time: about {_format_duration(self.seconds)} for {self.updates:,} updates",
             *(f"note: {note}" for note in self.notes),
@@ -67,7 +67,7 @@ class DryRun:
 def dry_run(
     recipe: str | Path | Mapping[str, Any] | Recipe, changes: Sequence[str] = (), *, trust_code: bool = False
 ) -> DryRun:
-    """Read the data, build the model, and pass some batches through it; no weight changes, no file stays."""
+    """Read the data, build the model and run some batches; weights and files stay unchanged."""
     with allow_code(trust_code):
         return _dry_run(as_recipe(recipe, changes))
 
@@ -100,7 +100,7 @@ def _dry_run(read: Recipe) -> DryRun:
 
 
 def _measure(run: Run) -> tuple[list[tuple[int, int]], int, float]:
-    """Shapes of some batches, the most bytes that one keeps for its gradient, seconds of a pass."""
+    """Return shapes of some batches, their peak activation bytes, and seconds per pass."""
     own = {it.untyped_storage().data_ptr() for it in run.model.parameters()}
     shapes: list[tuple[int, int]] = []
     most, took = 0, []
@@ -128,7 +128,7 @@ def _measure(run: Run) -> tuple[list[tuple[int, int]], int, float]:
         most = max(most, sum(kept.values()))
         if time.monotonic() - began > LONGEST:
             break
-    # The first pass makes what all others find made.
+    # The first pass includes one-time costs.
     return shapes, most, sum(took[1:] or took) / len(took[1:] or took)
 
 

@@ -1,7 +1,7 @@
-"""A loss or gradient that is not finite stops the run before it can touch the weights, and is explained.
+"""Stop a run whose loss or gradient is not finite before the weights change, and name the layer.
 
-The batches are run once more, with the same dropout, and every layer is watched: the first one whose output
-is not finite is named; if all outputs are, the first one (from the loss backwards) whose gradient is not.
+The batches run again with the same dropout and hooks on every layer. The error names the first layer whose
+output is not finite, or else the first (from the loss backwards) whose gradient is not.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Diverged(ArithmeticError):  # noqa: N818 — named for what happened
 def explain_divergence(
     run: Run, objective: Objective, batches: Mapping[int, tuple[Batch, Clock]], total: float, norm: float
 ) -> Diverged:
-    """Find out where it began; the model is left as it was."""
+    """Find the first layer that is not finite; the model is unchanged."""
     numbers = list(batches)
     what = "loss" if not math.isfinite(total) else "gradient"
     value = total if not math.isfinite(total) else norm
@@ -48,7 +48,7 @@ def explain_divergence(
 
 
 def _first_nonfinite(run: Run, objective: Objective, number: int, batch: Batch, clock: Clock) -> str | None:
-    """Where batch `number` first goes wrong, in words."""
+    """Describe the first fault in a batch."""
     spoilt = next((name for name, it in run.model.named_parameters() if not _is_finite(it)), None)
     run.optimizer.zero_grad()
     with _watch_layers(run.model) as (outputs, gradients):
@@ -75,11 +75,11 @@ def _first_nonfinite(run: Run, objective: Objective, number: int, batch: Batch, 
 
 @contextmanager
 def _watch_layers(model: nn.Module) -> Iterator[tuple[list[str], list[str]]]:
-    """Two lists that fill up: layers whose output is not finite, and places where a gradient is not."""
+    """Yield two lists that hooks fill: layers with non-finite outputs, and with non-finite gradients."""
     outputs: list[str] = []
     gradients: list[str] = []
     places: dict[int, str] = {}
-    tensors = []  # kept, so that no other tensor gets the same id
+    tensors = []  # keeps them alive, so that ids stay unique
 
     def watch(tensor: Any, place: str) -> None:
         if not isinstance(tensor, Tensor) or not tensor.requires_grad:

@@ -1,4 +1,4 @@
-"""From a batch to its loss: the one place where training calls the objective."""
+"""The forward pass of training: objective, mixed precision, device checks and random seeds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from unspool.training.settings import TrainSettings
 
 
 class ForwardPass(nn.Module):
-    """From a batch to its loss, as one forward pass: what the ways to share gradients hold on to."""
+    """A batch → its loss, as the forward pass that DDP and FSDP wrap."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -25,28 +25,26 @@ class ForwardPass(nn.Module):
     def forward(
         self, objective: Objective, batch: Batch, clock: Clock
     ) -> tuple[Tensor, float, dict[str, float]]:
-        """The fields of a Loss, as a tuple: FSDP looks for tensors in those only."""
+        """Return the fields of a Loss as a tuple, because FSDP finds tensors only in tuples."""
         loss = objective(self.model, batch, clock)  # type: ignore[arg-type]
         return loss.total, loss.weight, dict(loss.stats)
 
 
-# Products in bfloat16 where the hardware has them; weights, sums and updates stay float32.
-#
-#     autocast: y = float32( bf16(x) · bf16(W)ᵀ )
-#
-# Micikevicius et al. 2018, §3 (papers.bib: micikevicius2018mixed). Differs from the paper: bfloat16 has
-# float32's range, so that the loss needs no scaling.
-
-
 def autocast(settings: TrainSettings) -> AbstractContextManager[object]:
-    """The context of a forward pass."""
+    """Return the mixed-precision context of a forward pass: bfloat16 products, float32 weights and sums.
+
+        y = float32( bf16(x) · bf16(W)ᵀ )
+
+    Micikevicius et al. 2018, §3 (papers.bib: micikevicius2018mixed). Differs from the paper: bfloat16 has the
+    range of float32, so that the loss is not scaled.
+    """
     if settings.precision == "float32":
         return nullcontext()
     return torch.autocast(torch.device(settings.device).type, dtype=torch.bfloat16)
 
 
 def check_device(settings: TrainSettings) -> None:
-    """Refuse a device that is not there, and a precision that it does not have."""
+    """Refuse a missing device, and a precision that it does not support."""
     try:
         device = torch.device(settings.device)
         torch.empty(1, device=device)
@@ -55,8 +53,8 @@ def check_device(settings: TrainSettings) -> None:
         raise ValueError(f"train.device={settings.device!r} cannot be used here: {first}") from error
     if settings.precision == "bfloat16" and not _has_bfloat16(device):
         raise ValueError(
-            f"train.precision='bfloat16': {device.type} has no bfloat16 products here, and to imitate them "
-            "is slower than float32: use precision = 'float32'"
+            f"train.precision='bfloat16': {device.type} does not support bfloat16 here: use "
+            "precision = 'float32'"
         )
 
 
@@ -71,31 +69,28 @@ def _has_bfloat16(device: torch.device) -> bool:
 BFLOAT16_CPU_FLAGS = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
 
 
-# Randomness that needs no saving: every batch has a seed of its own.
-#
-#     seed(batch) = hash(seed of the run, number of the batch)
-#
-# The batch's number counts over all epochs and processes, so that dropout is the same whether a run was
-# interrupted or not, and whether one process works on an update or several share it.
-#
-#     seed(row) = hash(seed of the update, the row, how many equal rows of the update come before it)
-#
-# What objectives draw for a row so does not depend on how the rows of an update are split into batches.
-
-
 def derive_seed(*parts: int | str) -> int:
-    """A seed of 63 bits; parts that differ in anything give seeds that have nothing in common."""
+    """Hash the parts to an independent 63-bit seed.
+
+    Every batch has the seed hash(seed of the run, number of the batch), counted over all epochs and
+    processes: dropout does not depend on interruptions or on the number of processes, and no state has to be
+    saved.
+    """
     digest = blake2b(repr(parts).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 
 
 def seed_torch(*parts: int | str) -> None:
-    """Set torch's generators, on every device, by `mixed`."""
+    """Seed torch's generators on every device by `derive_seed`."""
     torch.manual_seed(derive_seed(*parts))
 
 
 def row_seeds(batches: Sequence[Batch], seed: int) -> list[Tensor]:
-    """For each batch (N): the seeds of its rows, where these batches are all of an update."""
+    """Return the seeds of the rows (N) of each batch of an update.
+
+    seed(row) = hash(seed of the update, the row, number of equal rows before it in the update): random
+    numbers of a row do not depend on how an update is split into batches.
+    """
     seen: Counter[bytes] = Counter()
     found = []
     for batch in batches:
@@ -111,7 +106,7 @@ def row_seeds(batches: Sequence[Batch], seed: int) -> list[Tensor]:
 
 
 def _row_bytes(batch: Batch) -> list[bytes]:
-    """What tells rows apart: their tokens on all sides, without padding."""
+    """Return the tokens of each row on all sides, without padding."""
     sides = [(batch.inputs_NT, batch.lengths_N), (batch.targets_NU, batch.lengths_N)]
     if batch.source_NS is not None and batch.source_lengths_N is not None:
         sides.append((batch.source_NS, batch.source_lengths_N))

@@ -1,9 +1,9 @@
-"""The one loop: update, look, validate, keep, and tell. A generator, so that whoever watches it may stop it.
+"""The training loop: update, log, validate, write checkpoints. A generator, so that callers can stop it.
 
-    for update in training(run): print(update.loss)
+    for update in training_loop(run): print(update.loss)
 
-What is random in an update depends on the run's seed and the numbers of its batches only, so that a run that
-was killed and resumed goes on as if nothing had happened, bit for bit.
+Random numbers of an update depend only on the run's seed and on the numbers of its batches: a killed and
+resumed run equals an uninterrupted one, bit for bit.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from unspool.training.validation import greedy_score, validate
 
 
 class RunWriter(Protocol):
-    """Where a run is written to."""
+    """Writes curves and checkpoints of a run."""
 
     def point(self, run: Run, point: dict[str, float]) -> None:
-        """One more point of the curves."""
+        """Append a point to the curves."""
         ...
 
     def checkpoint(self, run: Run, *, regular: bool) -> str | None:
-        """Everything that is needed to go on. Every process must ask; a regular one counts for averages."""
+        """Write a checkpoint; all processes must call it. Averages use only regular ones."""
         ...
 
 
-class Stopped(Exception):  # noqa: N818 — it is no error
-    """The run was asked to stop; what it had done is kept."""
+class Stopped(Exception):  # noqa: N818 — not an error
+    """The run was stopped after a checkpoint."""
 
     signal: int | None = None
-    """By which signal, if by one."""
+    """The signal that stopped it, if any."""
 
 
 def training_loop(
-    run: Run, keeper: RunWriter | None = None, asked: Callable[[], bool] = lambda: False
+    run: Run, writer: RunWriter | None = None, is_stopping: Callable[[], bool] = lambda: False
 ) -> Iterator[Update]:
-    """Update until the run is over; Stopped if `asked` says so, after a last checkpoint."""
+    """Run updates until the end; if `is_stopping` returns True, write a checkpoint and raise Stopped."""
     settings, progress = run.settings, run.progress
     began, kept = time.monotonic() - progress.seconds, time.monotonic()
     while not run.over:
-        done, batch = apply_update(run, stopping=asked())
+        done, batch = apply_update(run, stopping=is_stopping())
         for hook in run.hooks:
             hook(run.model, run.optimizer, batch, run.clock)
         progress.seconds = time.monotonic() - began
@@ -53,8 +53,8 @@ def training_loop(
         at, last = progress.update, progress.update >= settings.updates
         if at % settings.log_every == 0 or last:
             point = _curve_point(run, done)
-            if keeper is not None:
-                keeper.point(run, point)
+            if writer is not None:
+                writer.point(run, point)
         better = False
         if run.valid and (at % settings.validate_every == 0 or last):
             found = validate(run)
@@ -62,15 +62,15 @@ def training_loop(
             done = replace(done, valid=found.nll, valid_accuracy=found.accuracy, valid_score=score)
             better = _record_validation(run, done)
             progress.seconds = time.monotonic() - began
-            if keeper is not None:
+            if writer is not None:
                 rate = {} if found.accuracy is None else {"accuracy": found.accuracy}
                 rate |= {} if score is None else {settings.measure: score}
-                keeper.point(run, {"update": at, "epoch": done.clock.epoch, "valid": found.nll, **rate})
-        if keeper is not None:
+                writer.point(run, {"update": at, "epoch": done.clock.epoch, "valid": found.nll, **rate})
+        if writer is not None:
             regular = at % settings.checkpoint_every == 0 or run.over
             late = _is_checkpoint_due(run, time.monotonic() - kept)
             if regular or done.stop or late or (better and settings.final == "best"):
-                done = replace(done, saved=keeper.checkpoint(run, regular=regular))
+                done = replace(done, saved=writer.checkpoint(run, regular=regular))
                 kept = time.monotonic()
         yield done
         if done.stop and not run.over:
@@ -92,7 +92,7 @@ def _curve_point(run: Run, done: Update) -> dict[str, float]:
         "update": run.progress.update,
         "epoch": done.clock.epoch,
         "loss": window.loss / window.weight,
-        # An objective may say nothing of likelihood, and JSON has no word for that.
+        # Some objectives do not compute a likelihood; JSON cannot hold NaN.
         **({} if math.isnan(window.nll) else {"nll": window.nll / window.weight}),
         **{name: total / window.weight for name, total in window.parts.items()},
         "norm": done.norm,
@@ -103,7 +103,7 @@ def _curve_point(run: Run, done: Update) -> dict[str, float]:
 
 
 def _record_validation(run: Run, done: Update) -> bool:
-    """Whether this validation is the best so far; patience runs out if it is not."""
+    """Record a validation; return True if it is the best so far."""
     progress = run.progress
     loss = math.inf if done.valid is None else done.valid
     score = done.valid_score

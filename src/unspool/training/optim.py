@@ -1,13 +1,12 @@
-"""AdamW: Adam's step, and a decay of the weights that is no part of the gradient.
+"""AdamW, and learning-rate schedules.
 
     m ← β₁m + (1−β₁)g,   v ← β₂v + (1−β₂)g²,   w ← w − η·( m̂/(√v̂ + ε) + λw ),   m̂ = m/(1−β₁ᵗ),  v̂ = v/(1−β₂ᵗ)
 
 Loshchilov & Hutter 2019, algorithm 2 (papers.bib: loshchilov2019decoupled). m is `exp_avg`, v `exp_avg_sq`,
-t the number of the update. Only matrices decay (λ): gains and biases have nothing to gain from being small.
+t the number of the update. Only matrices decay (λ), not gains and biases.
 
-torch's fused kernel makes one pass over the weights and gives the same bits every time. It is called by
-torch's function `adamw` and not by its class of that name, which loads torch's compiler first (seconds) and
-keeps a t for every tensor.
+torch's fused kernel is deterministic. It is called through the function `adamw`, because the class AdamW
+imports torch's compiler (seconds) and keeps a step count for every tensor.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from unspool.training.settings import TrainSettings
 
 
 class AdamW:
-    """The optimizer of all parameters that learn."""
+    """The optimizer of all trainable parameters."""
 
     def __init__(self, parameters: Iterable[tuple[str, nn.Parameter]], settings: TrainSettings) -> None:
         self.named = {name: it for name, it in parameters if it.requires_grad}
         if not self.named:
-            raise ValueError("the model has no parameter that learns: requires_grad is False for all of them")
+            raise ValueError("the model has no trainable parameters: requires_grad is False for all of them")
         self.settings = settings
         self.state: dict[Tensor, dict[str, Tensor]] = {
             it: {
@@ -40,22 +39,22 @@ class AdamW:
         }
 
     def zero_grad(self) -> None:
-        """Forget all gradients."""
+        """Reset all gradients."""
         for it in self.state:
             it.grad = None
 
     def gradients(self) -> list[Tensor]:
-        """Those that there are."""
+        """Return the existing gradients."""
         return [it.grad for it in self.state if it.grad is not None]
 
     @torch.no_grad()
     def step(self, t: int, lr: float) -> None:
-        """Change every parameter that has a gradient; t is 1 for the first update."""
+        """Update every parameter with a gradient; t is 1 for the first update."""
         for decays in (True, False):
             some = [it for it in self.state if it.grad is not None and (it.ndim >= 2) == decays]
             if not some:
                 continue
-            # It counts the update itself: one number for each tensor, which lie side by side.
+            # The kernel increments the step counts; they share one tensor.
             before = torch.full((len(some),), t - 1.0, device=some[0].device)
             adamw(
                 some,
@@ -73,11 +72,11 @@ class AdamW:
                 amsgrad=False,
                 maximize=False,
             )
-            # The kernel does not say that it has changed them; who keeps what is made of them must know.
+            # The kernel does not increment versions, on which caches of derived weights depend.
             torch.autograd.graph.increment_version(some)
 
     def moments(self) -> dict[str, Tensor]:
-        """What it remembers, as `parameter/what`: for a checkpoint."""
+        """Return the moments as `parameter/moment`, for a checkpoint."""
         return {
             f"{name}/{what}": tensor
             for name, it in self.named.items()
@@ -86,12 +85,12 @@ class AdamW:
 
     @torch.no_grad()
     def remember(self, moments: Mapping[str, Tensor]) -> None:
-        """Copy what `moments` gave into its own tensors."""
+        """Copy moments of a checkpoint."""
         for name, tensor in self.moments().items():
             tensor.copy_(moments[name])
 
 
-# The learning rate as a share of its peak, update by update, after a linear warm-up of w updates.
+# Learning rate as a share of its peak, after a linear warm-up of w updates.
 #
 #     constant        min(t/w, 1)
 #     inverse_sqrt    min(t/w, √(w/t))                               Vaswani et al. 2017, eq. 3, with peak 1
@@ -117,7 +116,7 @@ def _check_warmup(warmup: int, least: int) -> None:
 
 @dataclass(frozen=True)
 class Constant:
-    """The peak for ever."""
+    """Constant after the warm-up."""
 
     warmup: int = 0
     """Updates until the peak is reached."""
@@ -126,13 +125,13 @@ class Constant:
         _check_warmup(self.warmup, 0)
 
     def __call__(self, update: int, updates: int) -> float:  # noqa: ARG002
-        """The share of the peak at this update (1 is the first)."""
+        """Return the share of the peak at this update (1 is the first)."""
         return _linear_warmup(update, self.warmup)
 
 
 @dataclass(frozen=True)
 class InverseSqrt:
-    """Falls with the square root of time; knows nothing of the run's end."""
+    """Decay with the inverse square root of the update, independent of the run's length."""
 
     warmup: int = 400
     """Updates until the peak is reached."""
@@ -141,18 +140,18 @@ class InverseSqrt:
         _check_warmup(self.warmup, 1)
 
     def __call__(self, update: int, updates: int) -> float:  # noqa: ARG002
-        """The share of the peak at this update (1 is the first)."""
+        """Return the share of the peak at this update (1 is the first)."""
         return min(update / self.warmup, math.sqrt(self.warmup / update))
 
 
 @dataclass(frozen=True)
 class Cosine:
-    """Half a wave from the peak to `floor` at the run's end."""
+    """Cosine decay from the peak to `floor` at the end of the run."""
 
     warmup: int = 100
     """Updates until the peak is reached."""
     floor: float = 0.1
-    """The share of the peak at the run's end."""
+    """Share of the peak at the end of the run."""
 
     def __post_init__(self) -> None:
         _check_warmup(self.warmup, 0)
@@ -160,7 +159,7 @@ class Cosine:
             raise ValueError(f"floor={self.floor} is a share of the peak: give 0 to 1")
 
     def __call__(self, update: int, updates: int) -> float:
-        """The share of the peak at this update (1 is the first)."""
+        """Return the share of the peak at this update (1 is the first)."""
         if update <= self.warmup:
             return _linear_warmup(update, self.warmup)
         way = min(1.0, (update - self.warmup) / max(1, updates - self.warmup))

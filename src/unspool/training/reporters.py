@@ -1,4 +1,4 @@
-"""Who watches a run: a bar on a terminal, lines elsewhere, JSON for programs, or nobody."""
+"""Reporters of a training run: a progress bar, lines of text or JSON, or only warnings."""
 
 from __future__ import annotations
 
@@ -18,68 +18,68 @@ if TYPE_CHECKING:
 
 
 class Reporter(Protocol):
-    """Takes the updates from the loop, one by one, and hears what a user should be told."""
+    """Consumes the updates of the loop and shows notes and warnings."""
 
     draws: bool
-    """Whether a terminal looks on: for the bars of what comes before the first update."""
+    """True to show progress bars before the first update."""
 
     def note(self, text: str) -> None:
-        """Something good to know."""
+        """Show a note."""
         ...
 
     def warn(self, text: str) -> None:
-        """Something that is not as it should be."""
+        """Show a warning."""
         ...
 
     def follow(self, updates: Iterator[Update], run: Run) -> None:
-        """Take all updates."""
+        """Consume all updates."""
         ...
 
 
 def warn(text: str) -> None:
-    """As Python warns."""
+    """Issue a Python warning."""
     warnings.warn(text, UserWarning, stacklevel=3)
 
 
 class WarningsOnly:
-    """Says nothing but warnings: for whoever calls from Python."""
+    """Issues Python warnings only; the default of `us.train`."""
 
     draws = False
 
     def note(self, text: str) -> None:
-        """Not said."""
+        """Ignore notes."""
 
     def warn(self, text: str) -> None:
-        """As Python warns."""
+        """Issue a Python warning."""
         warn(text)
 
     def follow(self, updates: Iterator[Update], run: Run) -> None:  # noqa: ARG002
-        """Take all updates."""
+        """Consume all updates."""
         for _ in updates:
             pass
 
 
 class NoReports(WarningsOnly):
-    """For the other processes of a team, whose first one speaks."""
+    """Silent; for all processes except the first."""
 
     def warn(self, text: str) -> None:
-        """Not said again."""
+        """Ignore warnings."""
 
 
 class StandardErrorReporter:
-    """What there is to tell goes to standard error."""
+    """Writes notes and warnings to standard error."""
 
     def note(self, text: str) -> None:
-        """A line."""
+        """Print a line."""
         print(f"unspool: {message_line(text)}", file=sys.stderr)
 
     def warn(self, text: str) -> None:
-        """A line, too."""
+        """Print a line."""
         self.note(text)
 
 
 class LineReporter(StandardErrorReporter):
-    """A line for each point of the curves, as text or JSON."""
+    """Prints a line for each point of the curves, as text or JSON."""
 
     draws = False
 
@@ -87,7 +87,7 @@ class LineReporter(StandardErrorReporter):
         self._file, self._json = file or sys.stdout, as_json
 
     def follow(self, updates: Iterator[Update], run: Run) -> None:
-        """Print as the run goes."""
+        """Print during the run."""
         pace = Speed(run)
         for done in updates:
             pace.count(done)
@@ -118,12 +118,12 @@ class LineReporter(StandardErrorReporter):
 
 
 class BarReporter(StandardErrorReporter):
-    """A bar with how far the run is, the time that is left, the loss, the perplexity and the speed."""
+    """A progress bar with remaining time, loss, perplexity and speed."""
 
     draws = True
 
     def follow(self, updates: Iterator[Update], run: Run) -> None:
-        """Draw as the run goes; validations stay above the bar."""
+        """Draw during the run; validations stay above the bar."""
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 
@@ -144,11 +144,11 @@ class BarReporter(StandardErrorReporter):
 
 
 MIN_BAR_WIDTH, MAX_BAR_WIDTH = 4, 40
-"""Columns of the bar itself."""
+"""Columns of the bar."""
 
 
 class Speed:
-    """Targets per second of an update, and the time until the last one; both of the last minute or so."""
+    """Targets per second and remaining time, averaged over about a minute."""
 
     def __init__(self, run: Run) -> None:
         self._left = run.settings.updates - run.progress.update
@@ -156,7 +156,7 @@ class Speed:
         self._learning, self._last = 0.0, time.monotonic()
 
     def count(self, done: Update) -> None:
-        """One more update."""
+        """Count an update."""
         now = time.monotonic()
         took, self._last = now - self._last, now
         keep = math.exp(-took / 60.0)
@@ -168,17 +168,17 @@ class Speed:
 
     @property
     def speed(self) -> float:
-        """Targets per second while the model learns: validations and checkpoints do not count."""
+        """Targets per second, without validations and checkpoints."""
         return self._targets / max(self._learning, 1e-9)
 
     @property
     def left(self) -> float:
-        """Seconds until the last update, with all that comes between."""
+        """Seconds until the last update, with validations and checkpoints."""
         return self._left * self._seconds / max(self._updates, 1e-9)
 
 
 def describe_update(done: Update, pace: Speed) -> list[str]:
-    """An update in a few words, what matters most first."""
+    """Describe an update in short phrases, the most important first."""
     minutes, seconds = divmod(round(pace.left), 60)
     hours, minutes = divmod(minutes, 60)
     return [
@@ -191,7 +191,7 @@ def describe_update(done: Update, pace: Speed) -> list[str]:
 
 
 def join_fitting(words: Sequence[str], room: int) -> str:
-    """As many of them as there is room for, the first in any case."""
+    """Join as many phrases as fit into the width, at least the first."""
     said = words[0]
     for word in words[1:]:
         if len(said) + 2 + len(word) > room:
@@ -201,7 +201,7 @@ def join_fitting(words: Sequence[str], room: int) -> str:
 
 
 def update_line(done: Update, pace: Speed) -> str:
-    """An update in one line."""
+    """Describe an update in one line."""
     _, left, *words = describe_update(done, pace)
     valid = [] if done.valid is None else [f"validation {done.valid:.4f}"]
     if done.valid_accuracy is not None:
@@ -212,17 +212,17 @@ def update_line(done: Update, pace: Speed) -> str:
 
 
 def _describe_quality(done: Update) -> list[str]:
-    """How good the model is; where the objective knows no −log p, what it says in its place."""
+    """Describe the quality: perplexity or accuracy, or else the objective's statistics."""
     if math.isnan(done.nll) and done.accuracy is None:
         return [f"{name.replace('_', ' ')} {it:.3f}" for name, it in done.parts.items()]
     return [_format_quality(done.nll, done.accuracy)]
 
 
 def _format_quality(nll: float, accuracy: float | None) -> str:
-    """What people look at: how many labels are right, or the perplexity of text."""
+    """Format the accuracy of labels, or the perplexity of text."""
     return f"perplexity {perplexity(nll)}" if accuracy is None else f"accuracy {accuracy:.1%}"
 
 
 def perplexity(nll: float) -> str:
-    """e to the −log p of a token."""
+    """Format exp(nll)."""
     return f"{math.exp(nll):,.2f}" if nll < 700 else "∞"

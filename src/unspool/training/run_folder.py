@@ -1,7 +1,7 @@
-"""A run folder while its run goes on: recipe, curves, checkpoints, and always the newest model.
+"""The run folder of a training run: recipe, curves, checkpoints, and the newest model.
 
 recipe.toml   curves.jsonl   last.json   checkpoints/…
-config.json   model.safetensors   tokenizer…        what us.load reads: the newest checkpoint's, by links
+config.json   model.safetensors   tokenizer…        read by us.load: links to the newest checkpoint
 """
 
 from __future__ import annotations
@@ -45,26 +45,26 @@ RECIPE = "recipe.toml"
 
 @dataclass
 class Snapshot:
-    """A model's shape and text, with weights that may have been gathered or averaged."""
+    """A model's config and tokenizer with gathered or averaged weights."""
 
     config: Any
     tokenizer: Any
     weights: Mapping[str, Tensor]
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The weights."""
+        """Return the weights."""
         return dict(self.weights)
 
 
 def write_model(run: Run, weights: Mapping[str, Tensor], folder: Path) -> None:
-    """The files that us.load reads, and adapters as they are."""
+    """Write the files that us.load reads, and the adapters."""
     write_run_folder(Snapshot(run.model.config, run.model.tokenizer, weights), folder)
     if run.base is not None:
         write_adapters(folder / ADAPTERS, lora_settings(run.model), run.base, adapter_weights(run.model))
 
 
 def last_checkpoint(path: Path, team: ProcessGroup, say: Callable[[str], None]) -> Checkpoint | None:
-    """The newest good one, once what a killed process has left is swept away. Every process must ask."""
+    """Remove unfinished files and return the newest intact checkpoint. All processes must call it."""
     if team.rank == 0:
         remove_unfinished(path)
     team.wait()
@@ -72,14 +72,14 @@ def last_checkpoint(path: Path, team: ProcessGroup, say: Callable[[str], None]) 
 
 
 def write_recipe(path: Path, settings: Mapping[str, Any], history: Sequence[str] = ()) -> None:
-    """recipe.toml: what was asked for, below what was changed on the way."""
+    """Write recipe.toml: the settings, after comments with earlier changes."""
     with new_file(path / RECIPE) as fresh:
-        said = tomli_w.dumps(_without_none(settings))
-        fresh.write_text("".join(f"# {it}\n" for it in history) + said, encoding="utf-8")
+        content = tomli_w.dumps(_without_none(settings))
+        fresh.write_text("".join(f"# {it}\n" for it in history) + content, encoding="utf-8")
 
 
 def _without_none(settings: Any) -> Any:
-    """Without what is None, which TOML has no word for."""
+    """Remove None, which TOML cannot express."""
     match settings:
         case Mapping():
             return {key: _without_none(it) for key, it in settings.items() if it is not None}
@@ -89,7 +89,7 @@ def _without_none(settings: Any) -> Any:
 
 
 class RunFolder:
-    """Keeps a run on the disk. In a team, the first process writes and the others only help to gather."""
+    """Writes a run to its folder. Only the first process writes; the others help to gather tensors."""
 
     def __init__(
         self,
@@ -98,19 +98,19 @@ class RunFolder:
         facts: Mapping[str, Any] | None = None,
         origin: Mapping[str, Any] | None = None,
     ) -> None:
-        """`facts` count the data; `origin` is what else a checkpoint tells of where the run comes from."""
+        """`facts` are counts of the data; `origin` are further entries of checkpoint.json."""
         self.path, self._write, self._facts, self._origin = path, write, dict(facts or {}), dict(origin or {})
         self._curves: Curves | None = None
         self._events: TensorBoardEvents | None = None
 
     def resume(self, run: Run, say: Callable[[str], None] = warn) -> Checkpoint | None:
-        """Go on from the newest good checkpoint; None where there is none, and the run begins."""
+        """Resume from the newest intact checkpoint; return None if the run is new."""
         found = last_checkpoint(self.path, run.team, say)
         self.restore(run, found)
         return found
 
     def restore(self, run: Run, found: Checkpoint | None) -> None:
-        """Go on from this checkpoint; begin where there is none."""
+        """Resume from a checkpoint, or start a new run if it is None."""
         if found is not None:
             self._same_data(found)
             run.restore(
@@ -118,7 +118,7 @@ class RunFolder:
             )
         if run.team.rank == 0:
             if found is not None:
-                self.publish(found.path)  # a kill may have come in the middle of it
+                self.publish(found.path)  # the process may have been killed during it
             self._curves = Curves(self.path / CURVES, found.about["curves"] if found else 0)
             if run.settings.tensorboard:
                 self._events = TensorBoardEvents(self.path, run.progress.update)
@@ -129,18 +129,18 @@ class RunFolder:
             if before.get(name, now) != now:
                 raise ValueError(
                     f"{self.path}: the data has changed since checkpoint {found.path.name} ({name} was "
-                    f"{before[name]}, is {now}): bring the old data back, or begin a new run"
+                    f"{before[name]}, is {now}): restore the old data, or start a new run"
                 )
 
     def point(self, run: Run, point: dict[str, float]) -> None:  # noqa: ARG002
-        """One more point of the curves."""
+        """Append a point to the curves."""
         if self._curves is not None:
             self._curves.add(point)
         if self._events is not None:
             self._events.add(point)
 
     def checkpoint(self, run: Run, *, regular: bool) -> str | None:
-        """Write one, point us.load to it, remove old ones."""
+        """Write a checkpoint, publish it, and remove old ones."""
         weights, memory = run.weights(), run.memory()
         if run.team.rank == 0:
             about = {
@@ -165,39 +165,39 @@ class RunFolder:
         return f"{run.progress.update:08d}"
 
     def publish(self, source: Path) -> None:
-        """Let us.load find the model in `source`; the shape comes last, for it says that a model is there."""
+        """Link the model of `source` into the run folder; config.json last, because it marks a model."""
         names = [it.name for it in source.iterdir() if it.name not in (ABOUT, MEMORY, CONFIG)]
         for name in (*names, *([CONFIG] if (source / CONFIG).exists() else [])):
             with new_file(self.path / name) as fresh:
                 try:
                     os.link(source / name, fresh)
-                except OSError:  # not every file system has links
+                except OSError:  # some file systems do not support links
                     shutil.copyfile(source / name, fresh)
 
     def finish(self, run: Run) -> None:
-        """Publish the weights that the finished run has."""
+        """Publish the final weights."""
         if run.team.rank == 0:
             PUBLISH_FINAL[run.settings.final](self, run)
         run.team.wait()
 
     def close(self, run: Run) -> None:
-        """Whatever the end was: draw what there is."""
+        """Draw the curves and close the files."""
         if run.team.rank == 0:
             draw_curves(read_curves(self.path), self.path / PICTURE)
             if self._events is not None:
                 self._events.close()
 
     def best(self, run: Run) -> None:
-        """The checkpoint with the best validation; the last one where there was none."""
+        """Publish the checkpoint with the best validation, or the last one."""
         at = run.progress.best_update or run.progress.update
         self.publish(self.path / FOLDER / f"{at:08d}")
 
     def last(self, run: Run) -> None:
-        """The last checkpoint."""
+        """Publish the last checkpoint."""
         self.publish(self.path / FOLDER / f"{run.progress.update:08d}")
 
     def average(self, run: Run) -> None:
-        """The mean of the last regular checkpoints."""
+        """Publish the mean of the last regular checkpoints."""
         regular = [it for it in complete_checkpoints(self.path) if it.about["regular"]][
             -run.settings.average :
         ]
@@ -215,7 +215,7 @@ PUBLISH_FINAL: dict[str, Callable[[RunFolder, Run], None]] = {
 
 
 def average_weights(weights: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """The mean of every tensor, summed in float64; whole numbers (indices) are the last one's."""
+    """Average every tensor in float64; integer tensors are taken from the last checkpoint."""
     last = weights[-1]
     return {
         name: sum((it[name].double() for it in weights), torch.zeros(())).div(len(weights)).to(tensor.dtype)
@@ -225,26 +225,22 @@ def average_weights(weights: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     }
 
 
-# One process at a time on a run folder: the operating system takes the lock back when its holder dies.
-
-
 LOCK = ".lock"
 
 
 @contextmanager
 def lock_folder(run: Path) -> Iterator[None]:
-    """Hold the run folder; BlockingIOError if another living process holds it."""
+    """Lock the run folder; BlockingIOError if another process has locked it."""
     path = run / LOCK
-    holder = _holder(path)  # before: some versions of filelock empty the file as they try
+    holder = _holder(path)  # read first: some versions of filelock truncate the file
     try:
         lock = FileLock(path).acquire(blocking=False)
     except Timeout as error:
         raise BlockingIOError(
-            f"{run} is being trained by another process (number {holder}): wait for it, "
-            "stop it, or choose another --output"
+            f"{run} is locked by another process ({holder}): wait for it, stop it, or choose another --output"
         ) from error
     with lock:
-        with suppress(OSError):  # Windows lets nobody write to what is locked
+        with suppress(OSError):  # Windows forbids writing to a locked file
             path.write_text(f"{os.getpid()}\n", encoding="ascii")
         yield
 

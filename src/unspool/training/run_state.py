@@ -1,4 +1,4 @@
-"""Everything that one training run changes as it goes: what a checkpoint keeps and a resumed run restores."""
+"""The state of a training run: everything that a checkpoint stores and a resumed run restores."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ class LogWindow:
 
 @dataclass
 class Progress:
-    """How far the run has come, in numbers: JSON keeps every bit of them."""
+    """Progress counters of a run, stored as JSON."""
 
     update: int = 0
     best: float = math.inf
-    """Of all validations the lowest −log p per token, or the highest score, by `train.measure`."""
+    """The lowest −log p per token or the highest score of all validations, by `train.measure`."""
     best_update: int = 0
     stalled: int = 0
     """Validations since the best one."""
     targets: float = 0.0
-    """Targets learnt from."""
+    """Targets trained on."""
     seconds: float = 0.0
-    """Time spent training, by all the processes that took turns at it."""
+    """Training time, over all resumptions."""
     window: LogWindow = field(default_factory=LogWindow)
 
     def plain(self) -> dict[str, Any]:
-        """As JSON; what is infinite is null there."""
+        """Return a JSON object; infinity becomes null."""
         said = {it.name: getattr(self, it.name) for it in fields(self)}
         said["window"] = {it.name: getattr(self.window, it.name) for it in fields(LogWindow)}
         said["best"] = None if math.isinf(self.best) else self.best
@@ -56,13 +56,13 @@ class Progress:
 
     @classmethod
     def read(cls, said: Mapping[str, Any]) -> Progress:
-        """From what `plain` said."""
+        """Read the result of `plain`."""
         best = math.inf if said["best"] is None else said["best"]
         return cls(**{**said, "best": best, "window": LogWindow(**said["window"])})
 
 
 class Run:
-    """A model on its way: with its feed, its optimizer, and how far it has come."""
+    """A model with its data, optimizer and progress."""
 
     def __init__(
         self,
@@ -78,11 +78,11 @@ class Run:
         team: ProcessGroup | None = None,
         base: str | None = None,
     ) -> None:
-        """`base` is the fingerprint of what the model's adapters stand beside, where it has any."""
+        """`base` is the fingerprint of the base weights of the model's adapters, if it has any."""
         self.team = team or SingleProcess()
         if settings.accumulate % self.team.size:
             raise ValueError(
-                f"train.accumulate={settings.accumulate} batches cannot be shared out evenly among "
+                f"train.accumulate={settings.accumulate} is not a multiple of "
                 f"{self.team.size} processes: set it to a multiple of {self.team.size}"
             )
         self.model = model.to(settings.device)
@@ -91,49 +91,48 @@ class Run:
         self.carries = feed.carries
         if self.carries and model.carrying is None:
             raise ValueError(
-                f"batches.carry needs a model that remembers from block to block; a {type(model).__name__} "
-                'does not: choose model.kind = "rnn_lm", or set batches.carry to false'
+                f"batches.carry needs a model with a hidden state, but this is a {type(model).__name__}: "
+                'choose model.kind = "rnn_lm", or set batches.carry to false'
             )
         self.forward_pass = self.team.wrap(self.model)
         self.optimizer = AdamW(self.model.named_parameters(), settings)
         self.progress = Progress()
         self.carried: dict[int, Tensor] = {}
-        """What the model remembered at the end of the batches of the last update, by their numbers."""
+        """Batch number → final hidden state, for the batches of the last update."""
 
     def batch(self, number: int) -> Batch:
-        """The batch with this number, beginning where the one that it follows has ended."""
+        """Return the batch with this number and its initial hidden state."""
         return self.begun(self.feed.batch(number), self.carried).to(self.settings.device)
 
     def begun(self, batch: Batch, ends: Mapping[int, Tensor]) -> Batch:
-        """The batch with what was remembered at the end of the one that it follows, if it does."""
+        """Add the final hidden state of the batch that this batch continues."""
         return batch if batch.follows is None else replace(batch, begin_NLS=ends[batch.follows])
 
     def take_end(self) -> Tensor:
-        """What the model remembered at the end of the batch that it has just read."""
+        """Return the final hidden state of the last batch."""
         model: Any = self.model
         end_NLS: Tensor = model.take_end()
         return end_NLS
 
     @property
     def clock(self) -> Clock:
-        """Before the update that comes next."""
+        """The clock before the next update."""
         batches = self.progress.update * self.settings.accumulate
         return Clock(self.progress.update, self.settings.updates, batches, batches / self.feed.per_epoch)
 
     @property
     def over(self) -> bool:
-        """Whether all updates are done, or validation has not got better for too long."""
+        """True if all updates are done, or patience has run out."""
         patience = self.settings.patience
         stale = patience is not None and self.progress.stalled >= patience
         return stale or self.progress.update >= self.settings.updates
 
     def weights(self) -> dict[str, Tensor]:
-        """The model's tensors, adapters merged, whole and in main memory. Every process must ask."""
+        """Gather the model's tensors with merged adapters on the CPU. All processes must call it."""
         return {name: self._kept(tensor) for name, tensor in merged_weights(self.model).items()}
 
     def memory(self) -> dict[str, Tensor]:
-        """What optimizer, hooks and a recurrent model remember, whole and in main memory. Every process must
-        ask."""
+        """Gather optimizer, hook and carried tensors on the CPU. All processes must call it."""
         kept = {f"optimizer/{name}": self._kept(it) for name, it in self.optimizer.moments().items()}
         for at, hook in enumerate(self.hooks):
             kept |= {f"hooks/{at}/{name}": self._kept(it) for name, it in hook.state().items()}
@@ -144,7 +143,7 @@ class Run:
     def restore(
         self, weights: Mapping[str, Tensor], memory: Mapping[str, Tensor], progress: Progress
     ) -> None:
-        """Go on from what `weights` and `memory` gave."""
+        """Restore the results of `weights` and `memory`."""
         self.set_weights(weights)
         self.optimizer.remember(
             {
@@ -165,7 +164,7 @@ class Run:
             self.carried = {first + at: memory[CARRIED][at].to(device).clone() for at in mine}
 
     def _all_carried(self) -> Tensor:
-        """(A, N, L, S): of all batches of the last update, whichever process has read them."""
+        """Gather the carried states of all batches of the last update, (A, N, L, S)."""
         mine = torch.stack([self.carried[number] for number in sorted(self.carried)])
         parts = self.team.gathered(mine)
         size = self.team.size
@@ -173,7 +172,7 @@ class Run:
 
     @torch.no_grad()
     def set_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Copy these into the model's own tensors, or into those of its adapters; they must fit."""
+        """Copy weights into the model, or into its adapters; shapes must match."""
         own = adapter_weights(self.model) if self.base is not None else self.model.state_dict()
         fits = {name: tuple(it.shape) for name, it in own.items()}
         found = {name: tuple(it.shape) for name, it in weights.items()}

@@ -14,57 +14,57 @@ MEASURES = ("loss", "bleu", "chrf")
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """How long, how fast, how often, where."""
+    """Length, optimizer, validation, checkpoints and device of a run."""
 
     updates: int = 0
-    """Updates of the weights, all in all; or give `epochs`."""
+    """Number of updates; or give `epochs`."""
     epochs: float | None = None
-    """Passes over the training data, in place of `updates`: 2.5 are two and a half."""
+    """Passes over the training data, instead of `updates`; may be fractional."""
     accumulate: int = 1
-    """Batches added up for one update, by all processes together."""
+    """Batches accumulated in one update, by all processes together."""
     lr: float = 1e-3
-    """The peak of the learning rate; [schedule] says how it gets there and what follows."""
+    """Peak of the learning rate; [schedule] defines its course."""
     betas: tuple[float, ...] = (0.9, 0.98)
-    """How much AdamW keeps of its mean gradient, and of its mean square, from update to update."""
+    """β₁ and β₂ of AdamW."""
     eps: float = 1e-9
-    """What AdamW adds to the root of the mean square, so that it never divides by 0."""
+    """ε of AdamW."""
     weight_decay: float = 0.01
-    """λ of AdamW: an update takes the share lr · λ of every matrix away; gains and biases stay."""
+    """λ of AdamW, applied to matrices, not to gains and biases."""
     clip: float = 1.0
-    """The longest gradient (its norm); 0 leaves it as it is."""
+    """Maximum gradient norm; 0 disables clipping."""
     log_every: int = 10
     """Updates between two points of the curves."""
     validate_every: int = 500
-    """Updates between two validations; there is one at the end, too."""
+    """Updates between two validations; the last update is always validated."""
     measure: str = "loss"
     """What chooses the best validation: "loss" (−log p); or "bleu", "chrf" or a Python function
     module:function (outputs, references) → number, higher is better, of greedy outputs for its sources."""
     measured_rows: int = 200
-    """How many of these sources are answered, the first ones."""
+    """Number of sources, from the first, that the score uses."""
     patience: int | None = None
-    """Stop after this many validations without a new best one."""
+    """Stop after this many validations without an improvement."""
     checkpoint_every: int = 500
-    """Updates between two checkpoints; there is one at the end, too."""
+    """Updates between two checkpoints; the last update always has one."""
     checkpoint_seconds: float | None = None
-    """A checkpoint also after this time without one."""
+    """Also write a checkpoint after this many seconds without one."""
     keep: int = 2
-    """The last checkpoints that stay on the disk (and the best)."""
+    """Number of last checkpoints to keep (besides the best)."""
     final: Literal["average", "best", "last"] = "best"
-    """The weights of the finished run: the best validated, the last, the mean of `average` checkpoints."""
+    """Final weights: of the best validation, of the last update, or the mean of `average` checkpoints."""
     average: int = 5
-    """How many of the last checkpoints final = "average" takes the mean of."""
+    """Number of last checkpoints that final = "average" averages."""
     tensorboard: bool = False
-    """Write the curves for TensorBoard, too."""
+    """Also write TensorBoard events."""
     precision: Literal["bfloat16", "float32"] = "float32"
-    """The arithmetic of the products; weights and their updates are always float32."""
+    """Precision of matrix products; weights and updates are always float32."""
     device: str = "cpu"
-    """Where it runs: "cpu", "cuda", …"""
+    """The torch device: "cpu", "cuda", …"""
     threads: int | None = None
-    """Threads of this process; as torch chooses where none are given."""
+    """Threads of this process; by default torch's choice."""
     recompute: bool = False
-    """Keep of a Transformer block what goes in, and compute the rest again: less memory, more time."""
+    """Activation checkpointing: keep only the inputs of Transformer blocks; less memory, more time."""
     shard: bool = False
-    """Share weights and optimizer out among the processes (FSDP), instead of copying them (DDP)."""
+    """Shard weights and optimizer over the processes (FSDP) instead of replicating them (DDP)."""
 
     def __post_init__(self) -> None:
         self._check_length()
@@ -84,36 +84,34 @@ class TrainSettings:
         for name in ("lr", "eps", "checkpoint_seconds"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"train.{name}={value} must be above 0, and finite")
+                raise ValueError(f"train.{name}={value} must be above 0 and finite")
         for name in ("weight_decay", "clip"):
             value = getattr(self, name)
             if not 0 <= value < math.inf:
-                raise ValueError(f"train.{name}={value} must be at least 0, and finite")
+                raise ValueError(f"train.{name}={value} must be at least 0 and finite")
         if self.measure not in MEASURES and not is_plugin(self.measure):
             raise ValueError(unknown(self.measure, MEASURES, "value of train.measure"))
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"train.betas={list(self.betas)} must be two numbers of 0 or more, below 1")
+            raise ValueError(f"train.betas={list(self.betas)} must be two numbers from 0 to below 1")
 
     def _check_length(self) -> None:
         if self.epochs is not None and not 0 < self.epochs < math.inf:
-            raise ValueError(f"train.epochs={self.epochs} must be above 0, and finite")
+            raise ValueError(f"train.epochs={self.epochs} must be above 0 and finite")
         if self.updates < 0:
             raise ValueError(f"train.updates={self.updates} must be at least 1")
         if self.updates and self.epochs is not None:
             raise ValueError(
-                f"train.updates={self.updates} and train.epochs={self.epochs} are both given: leave one of "
-                "them out"
+                f"train.updates={self.updates} and train.epochs={self.epochs} are both given: remove one "
+                "of them"
             )
         if not self.updates and self.epochs is None:
-            raise ValueError(
-                "train.updates=0, and no train.epochs: say how long the run shall be by one of them"
-            )
+            raise ValueError("the length of the run is missing: give train.updates or train.epochs")
 
     def counted(self, batches_per_epoch: int) -> TrainSettings:
-        """The same settings with the run's length in updates, once it is known how much data there is."""
+        """Return the settings with the length in updates, given the number of batches per epoch."""
         if self.epochs is None:
             return self
-        # Rounded before it is rounded up: 0.1 · 30 is a little more than 3.
+        # Rounded first, because 0.1 · 30 is slightly more than 3.
         updates = math.ceil(round(self.epochs * batches_per_epoch / self.accumulate, 6))
         return replace(self, updates=max(1, updates), epochs=None)
 

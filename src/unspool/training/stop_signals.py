@@ -1,7 +1,7 @@
-"""Ctrl-C and SIGTERM ask a run to stop after its update; once more, and it stops at once.
+"""Ctrl-C and SIGTERM stop a run after its current update; a second signal stops it at once.
 
-Whoever starts several processes may send the same signal that the terminal has sent them already (torchrun
-does): what follows the first within a moment is taken for the first.
+torchrun repeats a signal that the terminal already sent to its processes: repetitions within REPEAT_SECONDS
+count as one signal.
 """
 
 from __future__ import annotations
@@ -18,26 +18,25 @@ from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 REPEAT_SECONDS = 1.0
-"""Seconds."""
 
 
 class StopRequest:
-    """Whether the run was asked to stop, and by which signal."""
+    """A request to stop the run; calling it returns True after a signal."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
 
     def __call__(self) -> bool:
-        """Whether it was."""
+        """Return True if a signal arrived."""
         return self.signal is not None
 
 
 @contextmanager
 def catch_stop_signals() -> Iterator[StopRequest]:
-    """Take note of the signals instead of dying by them. Only the main thread of a program receives any."""
-    asked = StopRequest()
+    """Record SIGINT and SIGTERM instead of stopping at once; only the main thread receives signals."""
+    request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
-        yield asked
+        yield request
         return
     before: dict[int, Any] = {}
 
@@ -45,8 +44,8 @@ def catch_stop_signals() -> Iterator[StopRequest]:
 
     def note(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
         nonlocal first
-        if asked.signal is None:
-            asked.signal, first = number, time.monotonic()
+        if request.signal is None:
+            request.signal, first = number, time.monotonic()
         elif time.monotonic() - first > REPEAT_SECONDS:
             for it, handler in before.items():
                 signal.signal(it, handler)
@@ -55,7 +54,7 @@ def catch_stop_signals() -> Iterator[StopRequest]:
     for number in SIGNALS:
         before[number] = signal.signal(number, note)
     try:
-        yield asked
+        yield request
     finally:
         for it, handler in before.items():
             signal.signal(it, handler)

@@ -1,12 +1,11 @@
-"""One update of the weights, from batches that are added up exactly.
+"""One update of the weights from accumulated batches.
 
     g = Σ_b ∇L_b / Σ_b w_b,   then   g · min(1, clip/‖g‖)
 
-L_b is the loss summed over the targets of batch b and w_b their weight: the gradient of one big batch,
-however unequal the batches are (the mean of the batches' means is not). Auxiliary objectives are divided by
-their own weights over all batches (`Objective.for_update`), and what is drawn for a row does not depend on
-its batch (`seeds.row_seeds`). Clipping: Pascanu et al. 2013, algorithm 1
-(papers.bib: pascanu2013difficulty).
+L_b is the summed loss over the targets of batch b and w_b their weight: the result is the gradient of one big
+batch, also for batches of different sizes. Auxiliary objectives are divided by their weights over all batches
+(`Objective.for_update`), and random numbers of a row do not depend on its batch (`row_seeds`). Clipping:
+Pascanu et al. 2013, algorithm 1 (papers.bib: pascanu2013difficulty).
 """
 
 from __future__ import annotations
@@ -29,50 +28,50 @@ from unspool.training.run_state import Run
 
 @dataclass(frozen=True)
 class Update:
-    """What one update was like, over all its batches and processes."""
+    """Statistics of one update, over all its batches and processes."""
 
     clock: Clock
-    """After it."""
+    """The clock after it."""
     loss: float
-    """What is minimised, for each target."""
+    """The loss per target."""
     nll: float
     """−log p of a target; its exponential is the perplexity."""
     weight: float
-    """How many targets counted."""
+    """Total weight of the targets."""
     norm: float
-    """Length of the gradient, before it was clipped."""
+    """Gradient norm before clipping."""
     lr: float
     seconds: float = 0.0
-    """How long it took, without what may follow it: validation, checkpoints, hooks."""
+    """Duration, without validation, checkpoints and hooks."""
     stop: bool = False
-    """Whether one of the processes was asked to stop."""
+    """True if a process received a stop signal."""
     valid: float | None = None
-    """−log p of a target in the validation, where there was one after it."""
+    """−log p of a target in the validation after it, if any."""
     valid_accuracy: float | None = None
-    """How many labels were right in that validation, where a model chooses labels."""
+    """Accuracy in that validation, for models with labels."""
     valid_score: float | None = None
-    """The score of greedy answers in that validation, where `train.measure` asks for one."""
+    """Score of greedy outputs in that validation, by `train.measure`."""
     accuracy: float | None = None
-    """How many labels of its own batches were right."""
+    """Accuracy on its batches."""
     saved: str | None = None
-    """The checkpoint that was written after it, if any."""
+    """The checkpoint written after it, if any."""
     parts: Mapping[str, float] = field(default_factory=dict)
-    """Whatever else the objective says of its batches, for each target."""
+    """Further statistics of the objective, per target."""
 
 
 def batch_numbers(run: Run) -> list[int]:
-    """The batches of the next update that are this process's."""
+    """Return the numbers of this process's batches in the next update."""
     first = run.progress.update * run.settings.accumulate
     return list(range(first + run.team.rank, first + run.settings.accumulate, run.team.size))
 
 
 def micro_batches(run: Run) -> dict[int, tuple[Batch, Clock]]:
-    """The same with their batches and clocks, by number."""
+    """Return number → batch and clock of this process's batches."""
     mine, count = batch_numbers(run), run.settings.accumulate
     first = run.progress.update * count
     batches = {number: run.batch(number) for number in mine}
     if run.objective.draws:
-        # Rows are told apart over the whole update, so that all of its batches are read, also others' ones.
+        # Seeds depend on all rows of the update, so that the batches of other processes are read too.
         rows = [batches.get(number) or run.feed.batch(number) for number in range(first, first + count)]
         seeds = row_seeds(rows, derive_seed(run.seed, "rows", run.progress.update))
         batches = {number: replace(it, seeds_N=seeds[number - first]) for number, it in batches.items()}
@@ -81,7 +80,7 @@ def micro_batches(run: Run) -> dict[int, tuple[Batch, Clock]]:
 
 
 def apply_update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
-    """Change the weights once; the batch is the last of this process."""
+    """Update the weights once; also return this process's last batch."""
     clock, settings, team, began = run.clock, run.settings, run.team, time.monotonic()
     run.optimizer.zero_grad()
     run.model.train()
@@ -112,11 +111,11 @@ def apply_update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
     (total, weight, nll, right, stops), rest = sums[:5], sums[5:]
     if not weight > 0:
         raise ValueError(
-            f"update {clock.update + 1}: no target of batches {mine} counts: all weights are 0, or no row is "
-            "longer than the prompt of an objective that has the model go on from it (objective.prompt)"
+            f"update {clock.update + 1}: batches {mine} have no targets: all weights are 0, or no row is "
+            "longer than objective.prompt"
         )
     gradients = run.optimizer.gradients()
-    # A shared gradient is the mean over the processes, not their sum.
+    # A shared gradient is the mean over the processes.
     scale = team.size / weight
     norm = gradient_norm(run, gradients) * scale
     if not (math.isfinite(total) and math.isfinite(norm)):
@@ -138,5 +137,5 @@ def apply_update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
 
 
 def gradient_norm(run: Run, gradients: list[Tensor]) -> float:
-    """√Σg², over all parameters and, where each has a part, all processes."""
+    """Return √Σg² over all parameters and processes."""
     return float(run.team.whole(torch.nn.utils.get_total_norm(gradients)))

@@ -1,13 +1,13 @@
-"""How well the model predicts text that it does not learn from.
+"""Validation: −log p and accuracy on held-out data, and scores of greedy outputs.
 
     language model, encoder–decoder   −log p = Σ −log p(y_j | y_{<j}, x) / Σ 1    over tokens and EOS of texts
     classifier, tagger                −log p = Σ −log p(y_j | x) / Σ 1            over labels
     masked models                     −log p = Σ w_j −log p(y_j | y_shown, x) / Σ w_j + Σ −log p(T | x) / Σ T
     accuracy                          Σ [y_j is the most probable label] / Σ 1
 
-Masked models: over the hidden tokens of texts and their EOS, each of which counts w_j times; p(T | x) is that
-of the length, where the model foresees it. The number is that of a token or a label in every case, so that
-exp(−log p) can be compared; padding never counts.
+Masked models: over the masked tokens of texts and their EOS, with weights w_j; p(T | x) is the probability of
+the length, if the model predicts it. The result is per token or label in every case, so that exp(−log p) is
+comparable. Padding has weight 0.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ class Validation:
     nll: float
     """−log p of a target."""
     accuracy: float | None
-    """How many labels are right, where a model chooses labels."""
+    """Share of correct labels, for models with labels."""
 
 
 @torch.no_grad()
 def validate(run: Run) -> Validation:
-    """Over all batches of the validation set, without dropout. Every process must ask."""
+    """Evaluate all validation batches without dropout. All processes must call it."""
     run.model.eval()
     objective, team = run.objective.validation or CrossEntropy(), run.team
     nll = weight = right = hidden = length = 0.0
     ends: dict[int, Tensor] = {}
     for at, mine in _batches_of_this_process(run):
         batch = run.begun(run.valid[at], ends).to(run.settings.device)
-        if run.objective.validation is not None:  # the same places each time
+        if run.objective.validation is not None:  # the same masked positions each time
             (seeds_N,) = row_seeds([batch], derive_seed(run.seed, f"validation {at}"))
             batch = replace(batch, seeds_N=seeds_N)
         with autocast(run.settings):
@@ -65,40 +65,30 @@ def validate(run: Run) -> Validation:
     run.model.train()
     nll, weight, right, hidden, length = team.sums([nll, weight, right, hidden, length])
     if not (weight > 0 and hidden > 0):
-        raise ValueError("no target of the validation set counts: give it more text")
+        raise ValueError("the validation set has no targets: give it more text")
     return Validation(
         nll / hidden + length / weight, right / weight if run.model.labels is not None else None
     )
 
 
 def _batches_of_this_process(run: Run) -> Iterator[tuple[int, bool]]:
-    """The batches that this process reads, and whether it is the one that counts them."""
+    """Yield the batches that this process reads, and True for those that it counts."""
     count, team = len(run.valid), run.team
-    if run.carries:  # each goes on where the one before ended: all processes read them all
+    if run.carries:  # batches continue each other, so that every process reads all of them
         yield from ((at, at % team.size == team.rank) for at in range(count))
         return
-    # Every process makes as many passes, since sharded weights are gathered by all of them at once.
+    # All processes run the same number of passes, because they gather sharded weights together.
     for at in range(team.rank, -(-count // team.size) * team.size, team.size):
         yield min(at, count - 1), at < count
 
 
-# How good what a model says is: BLEU or chrF of its greedy answers to held-out sources.
-#
-#     score = BLEU or chrF( {argmax-decoded y(x)}, {reference y} ),   over the first R held-out pairs
-#
-# It may get better while −log p gets worse, and it is what a translation is judged by: `train.measure` lets
-# it choose the best checkpoint and end the run. Papineni et al. 2002 (papers.bib: papineni2002bleu); Popović
-# 2015 (papers.bib: popovic2015chrf). A model that fills hidden places answers by mask-predict, which draws
-# nothing, either.
-
-
 def corpus_bleu(outputs: Sequence[str], references: Sequence[str]) -> float:
-    """0 to 100, of the corpus."""
+    """Corpus BLEU, 0 to 100: Papineni et al. 2002 (papers.bib: papineni2002bleu)."""
     return _corpus_score("BLEU", outputs, references)
 
 
 def corpus_chrf(outputs: Sequence[str], references: Sequence[str]) -> float:
-    """0 to 100, of the corpus."""
+    """Corpus chrF, 0 to 100: Popović 2015 (papers.bib: popovic2015chrf)."""
     return _corpus_score("CHRF", outputs, references)
 
 
@@ -109,7 +99,7 @@ SCORES: dict[str, Callable[[Sequence[str], Sequence[str]], float]] = {
 
 
 def score_function(name: str) -> Callable[[Sequence[str], Sequence[str]], float]:
-    """The corpus score of that name. It imports a Python function: the user's trust has been checked."""
+    """Return the corpus score of that name; it may import a Python function, whose trust was checked."""
     if name in SCORES:
         return SCORES[name]
     function = import_object(name, "train.measure =")
@@ -124,7 +114,12 @@ def score_function(name: str) -> Callable[[Sequence[str], Sequence[str]], float]
 
 
 def greedy_score(run: Run) -> float | None:
-    """The score that the settings ask for; None where they ask for the loss. Every process must ask."""
+    """Score greedy outputs for held-out sources; None if train.measure is "loss". All processes must call it.
+
+        score = BLEU or chrF( {argmax-decoded y(x)}, {reference y} ),   over the first R held-out pairs
+
+    The score may improve while −log p gets worse. Masked models decode by mask-predict.
+    """
     if run.settings.measure == "loss":
         return None
     measure = score_function(run.settings.measure)
@@ -144,7 +139,7 @@ def greedy_score(run: Run) -> float | None:
 def sources_and_references(
     batches: Sequence[Batch], rows: int, text: Any
 ) -> tuple[list[list[int]], list[str]]:
-    """The first sources, without their EOS, and what they should become."""
+    """Return the first sources, without EOS, and their references."""
     sources: list[list[int]] = []
     references: list[str] = []
     for batch in batches:
