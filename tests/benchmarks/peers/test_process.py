@@ -32,7 +32,7 @@ def test_an_engine_answers_until_it_is_closed(tiny):
     assert process.imported > 0
     assert process.loaded > 0
     here = us.load(tiny)
-    object.__setattr__(here.text, "eos_ids", frozenset())
+    object.__setattr__(here.tokenizer, "eos_ids", frozenset())
     greedy = us.generate(here, prompts, us.Greedy(), max_new_tokens=6)
     assert answers[0].tokens == [list(out.tokens) for out in greedy]
 
