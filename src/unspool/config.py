@@ -28,7 +28,7 @@ MAX_LISTED_CHOICES = 12
 
 
 def build(cls: type[T], settings: Mapping[str, Any], where: str) -> T:
-    """The dataclass `cls` from `settings`; `where` names the place in errors, as in `train.updates`."""
+    """Build the dataclass `cls` from settings; `where` names them in errors, as in `train.updates`."""
     hints = typing.get_type_hints(cls)
     known = {_key(it): hints[it.name] for it in dataclasses.fields(cls) if it.init}  # type: ignore[arg-type]
     names = {_key(it): it.name for it in dataclasses.fields(cls)}  # type: ignore[arg-type]
@@ -43,10 +43,7 @@ def build(cls: type[T], settings: Mapping[str, Any], where: str) -> T:
 
 
 def check_types(made: Any) -> None:
-    """Refuse a frozen dataclass whose fields are not of the types that they ask for, however it was made.
-
-    NumPy's numbers are kept as Python's own, and lists as tuples.
-    """
+    """Check the field types of a frozen dataclass; NumPy numbers become Python's, lists become tuples."""
     hints = typing.get_type_hints(type(made))
     for it in dataclasses.fields(made):
         if it.init:
@@ -55,7 +52,7 @@ def check_types(made: Any) -> None:
 
 
 def choose(choices: Mapping[str, type[T]], settings: Mapping[str, Any], where: str) -> T:
-    """One of several dataclasses, by the key "kind"."""
+    """Build one of several dataclasses, chosen by the key "kind"; a kind may be a plugin."""
     rest = dict(settings)
     kind = rest.pop("kind", None)
     if kind is None:
@@ -71,7 +68,7 @@ def choose(choices: Mapping[str, type[T]], settings: Mapping[str, Any], where: s
 
 
 def to_dict(settings: Any) -> dict[str, Any]:
-    """The mapping that `build` makes the same dataclass from; None is left out, for TOML has no None."""
+    """Return the mapping that `build` turns into the same dataclass, without None (for TOML)."""
     said = {}
     for it in dataclasses.fields(settings):
         value = getattr(settings, it.name)
@@ -109,12 +106,12 @@ def suggest(name: str, choices: Iterable[str]) -> str:
 
 
 def find_word(value: object, choices: Iterable[W]) -> W | None:
-    """The one of the choices that a word is, or None; what is no word (an array) is compared with none."""
+    """Return the choice that equals a string, or None."""
     return next((choice for choice in choices if isinstance(value, str) and value == choice), None)
 
 
 def convert(value: Any, hint: Any, where: str) -> Any:
-    """The value as the type that a field asks for; only changes that lose nothing are made."""
+    """Convert a value to the type of a field, only if that is lossless."""
     origin = get_origin(hint)
     if origin in (typing.Union, types.UnionType):
         return _convert_union(value, get_args(hint), where)
@@ -190,7 +187,7 @@ def _to_plain(value: Any) -> Any:
     return value
 
 
-# What happens where nothing is said: the same in Python and on the command line.
+# Default settings, in Python and on the command line.
 
 
 MODEL, SECOND_MODEL = "smollm2", "bible"

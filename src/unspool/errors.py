@@ -1,4 +1,4 @@
-"""Whether an error says that there is no more memory, whoever says it: Python, numpy, torch or the system."""
+"""Checks of errors and of text: out of memory, lone surrogates, terminal control characters."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ import re
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """True for a lack of memory."""
+    """True if Python, numpy, torch or the system ran out of memory."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
-    return isinstance(error, MemoryError) or "allocate memory" in str(error)  # torch has no class for it
+    return isinstance(error, MemoryError) or "allocate memory" in str(error)  # torch raises RuntimeError
 
 
 def check_surrogates(text: str, what: str) -> str:
-    r"""The text, unless it holds half a character; `what` names it.
+    r"""Return the text; ValueError if it contains a lone surrogate, which tokenizers cannot read.
 
-    Whether a string holds half a character: a str may, and no tokenizer reads one.
-
-    A shell's argument that is not UTF-8 and JSON's "\ud800" both make one.
+    They occur in command-line arguments that are not UTF-8, and in JSON such as "\ud800".
     """
     try:
         text.encode()
@@ -30,12 +28,8 @@ def check_surrogates(text: str, what: str) -> str:
     return text
 
 
-# Text from a model as a screen may show it: nothing in it steers the screen.
-#
-# A model may say escape sequences, which a terminal obeys, and marks that turn the direction of writing
-# (U+202E), which make what follows read backwards. The letters of right-to-left scripts need no such marks.
-
-
+# Models may generate escape sequences, which control terminals, and direction marks (U+202E), which reverse
+# the text that follows. Letters of right-to-left scripts do not need such marks.
 _CONTROLS = (*range(32), *range(127, 160))
 _DIRECTIONS = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 _SHOWN = {code: "\N{REPLACEMENT CHARACTER}" for code in (*_CONTROLS, *_DIRECTIONS) if chr(code) not in "\n\t"}
@@ -45,25 +39,22 @@ _BREAKS = re.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
 
 
 def replace_control_characters(text: str) -> str:
-    """The text with every control character but newline and tab, and every mark of direction, replaced."""
+    """Replace control characters, except newline and tab, and direction marks."""
     return text.translate(_SHOWN)
 
 
 def message_line(text: str, most: int = 2000) -> str:
-    """A message as one line: line breaks become spaces, control characters are replaced, the rest is cut."""
+    """Return a message as one line of at most `most` characters, without control characters."""
     joined = replace_control_characters(_BREAKS.sub(" ", text.strip()))
     return joined if len(joined) <= most else joined[: most - 1] + "…"
 
 
 def escape_json(text: str) -> str:
-    """JSON in which no character steers a terminal: each is written as \\u202e, which means the same.
-
-    Line breaks and tabs stay: in JSON they can only stand between values.
-    """
+    """Escape control characters in JSON as \\u202e; line breaks and tabs between values stay."""
     return text.translate(_ESCAPED)
 
 
 def escape_name(text: str, most: int = 200) -> str:
-    """A name that a file gives, for a message: what is no plain character is escaped, the rest of it cut."""
+    """Escape and shorten a name from a file, for a message."""
     cut = text if len(text) <= most else text[: most - 1] + "…"
     return "".join(it if it.isprintable() else repr(it)[1:-1] for it in cut)

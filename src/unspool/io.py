@@ -1,4 +1,11 @@
-"""Files that are there whole or not at all, the cache folder, and files that are read up to a limit."""
+"""Atomic writes of files and folders, the cache folder, and reading with a size limit.
+
+    write to a temporary name → fsync → rename → fsync the folder
+
+A rename replaces a file in one step. Replacing a folder takes two: between them the old one has a name that
+`complete_folder` knows, so that a reader always finds one of the two. Files left by killed processes are
+removed by the next writer, a day later.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +25,16 @@ from typing import Any
 import platformdirs
 
 MAX_SETTINGS_BYTES = 1 << 26
-"""The largest file of settings that is read: a recipe, a config.json, a JSON schema."""
+"""Maximum size of settings: a recipe, a config.json, a JSON schema."""
 MAX_TEXT_BYTES = 1 << 30
-"""The largest file of prompts or outputs that is read at once."""
+"""Maximum size of a file of prompts or outputs."""
 
 
 def read_bounded(path: Path, most: int = MAX_SETTINGS_BYTES) -> bytes:
-    """The content of a file; ValueError for one of more than `most` bytes, before it is in memory."""
+    """Read a file; ValueError if it has more than `most` bytes."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
-        content = b"" if size > most else file.read(most + 1)  # a device has no size, and may have no end
+        content = b"" if size > most else file.read(most + 1)  # devices report size 0 and may be endless
     if size > most or len(content) > most:
         raise ValueError(f"{path} has more than {most >> 20} MiB, the most that is read here")
     return content
@@ -47,10 +54,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def name_file_in_errors(path: Path, written: Path | None = None) -> Iterator[None]:
-    """Name the file in errors of writing it: Python's and safetensors' own do not, if the disk is full.
-
-    `written` is the name that it has until it is whole.
-    """
+    """Add the file name to write errors, such as a full disk; `written` is its temporary name."""
     try:
         yield
     except OSError as error:
@@ -64,17 +68,6 @@ def name_file_in_errors(path: Path, written: Path | None = None) -> Iterator[Non
         raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
 
 
-# Files and folders that appear whole or not at all, whenever the process is killed or the power fails.
-#
-#     write beside it → flush to the disk → rename → flush the name
-#
-# A rename puts a file in the place of another in one step. To replace a folder takes two, and between them
-# its name is free: the old one then waits under a name that `present` knows, so that a reader always finds
-# one of the two. What a killed process has left beside is removed by the next that writes there, a day later.
-#
-# `checksum` tells whether a file is still what was written.
-
-
 _UNFINISHED = ".unspool-unfinished-"
 _ABANDONED_AFTER = 24 * 3600.0
 _CHUNK = 1 << 17
@@ -82,8 +75,7 @@ _CHUNK = 1 << 17
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """A name to write a file to: it takes the place of `path` at the end of the block, or vanishes if the
-    block fails."""
+    """Yield a temporary file that replaces `path` if the block succeeds."""
     with temporary_sibling(path) as fresh:
         yield fresh
         fsync_path(fresh)
@@ -93,10 +85,9 @@ def new_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
-    """An empty folder to write to: it becomes `path` at the end of the block, or vanishes if the block fails.
+    """Yield a temporary folder that becomes `path` if the block succeeds.
 
-    If `path` exists already: FileExistsError. With `replace` it is replaced, unless it holds a file that the
-    new one has not.
+    FileExistsError if `path` exists; with `replace`, only if it contains files that the new folder does not.
     """
     path = Path(os.path.abspath(path))  # noqa: PTH100 — unlike resolve(), it leaves a link's name alone
     if not replace:
@@ -111,13 +102,13 @@ def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
 
 
 def complete_folder(path: Path) -> Path:
-    """Where the folder's last complete content is: itself, or what a killed replacement has set aside."""
+    """Return the complete folder: the path itself, or the old folder of an interrupted replacement."""
     return _previous_folder(path) if not path.exists() and _previous_folder(path).exists() else path
 
 
 @contextmanager
 def temporary_sibling(path: Path) -> Iterator[Path]:
-    """A free name in the folder of `path`, which is made if it must be; what is there in the end goes."""
+    """Yield a free temporary name next to `path`; it is removed after the block."""
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_abandoned(path.parent)
     fresh = path.with_name(f".{path.name}{_UNFINISHED}{secrets.token_hex(8)}")
@@ -129,7 +120,7 @@ def temporary_sibling(path: Path) -> Iterator[Path]:
 
 
 def rename_folder(fresh: Path, path: Path) -> None:
-    """Give a folder that was written beside `path` this name; FileExistsError where another one has it."""
+    """Rename a temporary folder to `path`; FileExistsError if that exists."""
     fsync_path(fresh)
     try:
         fresh.rename(path)
@@ -140,10 +131,7 @@ def rename_folder(fresh: Path, path: Path) -> None:
 
 
 def checksum(path: Path, zeroed: tuple[int, int] = (0, 0)) -> str:
-    """CRC-32 of a file in eight hexadecimal digits; bytes from `zeroed[0]` to `zeroed[1]` are read as "0".
-
-    It finds every flipped byte, and is the fastest check in the standard library.
-    """
+    """Return the CRC-32 of a file as hexadecimal; bytes from `zeroed[0]` to `zeroed[1]` are read as "0"."""
     found, place = 0, 0
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):
@@ -156,32 +144,32 @@ def checksum(path: Path, zeroed: tuple[int, int] = (0, 0)) -> str:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder so that nobody finds the half of it."""
+    """Remove a folder atomically: rename it first."""
     with temporary_sibling(folder) as gone:
         folder.rename(gone)
 
 
 def remove_abandoned(folder: Path, older: float = _ABANDONED_AFTER) -> None:
-    """Remove what killed processes have left, once it is too old (in seconds) to belong to a living one."""
+    """Remove temporary files of killed processes that are older than `older` seconds."""
     for left in folder.glob(f".*{_UNFINISHED}*"):
-        with suppress(FileNotFoundError):  # another process was quicker
+        with suppress(FileNotFoundError):  # another process removed it
             if time.time() - left.lstat().st_mtime >= older:
                 _remove(left)
 
 
 def fsync_path(path: Path) -> None:
-    """Onto the disk: a file, or all that a folder holds."""
+    """Flush a file, or all files of a folder, to the disk."""
     if path.is_dir():
         for entry in path.iterdir():
             fsync_path(entry)
         fsync_folder(path)
     else:
-        with path.open("rb+") as file:  # Windows flushes nothing that cannot be written to
+        with path.open("rb+") as file:  # Windows can flush only writable files
             os.fsync(file.fileno())
 
 
 def fsync_folder(folder: Path) -> None:
-    """The names of the files in a folder onto the disk."""
+    """Flush the file names of a folder to the disk."""
     if not hasattr(os, "O_DIRECTORY"):  # Windows cannot flush a folder
         return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -221,28 +209,23 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-# The user's cache folder: what is there was made from something else, and may be deleted at any time.
-#
-# The environment variable UNSPOOL_CACHE names another folder than the system's.
-
-
 MIN_FREE_BYTES = 1 << 29
-"""Left free on the disk: a cache should not be what fills it."""
+"""Disk space that a cache leaves free."""
 
 
 def cache_folder() -> Path:
-    """Where it is; it need not exist."""
+    """Return the cache folder, UNSPOOL_CACHE or the system's. It may be deleted at any time."""
     chosen = os.environ.get("UNSPOOL_CACHE")
     return Path(chosen) if chosen else platformdirs.user_cache_path("unspool", appauthor=False)
 
 
 def private_folder(path: Path) -> Path:
-    """The folder, made for this user alone if it is missing; OSError if another user could write into it.
+    """Create a folder for this user; PermissionError if other users can write to it.
 
-    What is read from it is trusted. A folder that a group or everybody may write to is not.
+    Its content is trusted.
     """
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if hasattr(os, "getuid"):  # Windows keeps a user's folders apart by other means
+    if hasattr(os, "getuid"):  # Windows protects the folders of users differently
         found = path.stat()
         if found.st_uid != os.getuid():
             raise PermissionError(errno.EPERM, "the folder belongs to another user", str(path))
@@ -252,7 +235,7 @@ def private_folder(path: Path) -> Path:
 
 
 def check_disk_space(folder: Path, size: int) -> None:
-    """OSError where the disk of a folder, which is made, has no room for so many bytes and some to spare."""
+    """Raise OSError if the disk of a folder lacks space for `size` bytes and MIN_FREE_BYTES."""
     folder.mkdir(parents=True, exist_ok=True)
     free, needed = shutil.disk_usage(folder).free, size + MIN_FREE_BYTES
     if free < needed:

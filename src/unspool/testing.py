@@ -1,4 +1,4 @@
-"""Small models whose distributions are known exactly: for tests, of this house and of yours.
+"""Fake models with exactly known distributions, for tests.
 
 They are as strict as real ones. A row that outgrows the context, a token outside the vocabulary, a tensor
 of the wrong shape or type, and a state that was used before (real models write over theirs) are errors here,
@@ -20,7 +20,7 @@ from unspool.interfaces import Abilities, Step, TokenizerLike
 
 @dataclass
 class TableState:
-    """What a table model remembers: every row's tokens."""
+    """State of a table model: the tokens of every row."""
 
     rows: tuple[tuple[int, ...], ...]
     new: tuple[int, ...] = field(default=(), compare=False)
@@ -113,7 +113,7 @@ class TableModel(Abilities):
 
     @property
     def joining(self) -> Self:
-        """Rows of many askers may stand in one state."""
+        """Rows of several requests may share a state."""
         return self
 
     def join(self, states: Sequence[TableState]) -> TableState:
@@ -158,7 +158,7 @@ class TableModel(Abilities):
         return self
 
     def fork_rows(self, state: TableState, rows_K: Tensor, lengths_K: Tensor) -> TableState:
-        """New rows behind all others, each the beginning of one that is there."""
+        """Append rows that are prefixes of existing ones."""
         pairs = zip(_whole_numbers("rows", rows_K, 1).tolist(), lengths_K.tolist(), strict=True)
         forks = []
         for row, length in pairs:
@@ -189,7 +189,7 @@ class TableModel(Abilities):
         return step, TableState(grown, state.new)
 
     def bytes_held(self, state: TableState, rows_M: Tensor) -> int:
-        """One byte for a token of every beginning that there is."""
+        """Count one byte per token of every different prefix."""
         rows = [state.rows[row] for row in rows_M.tolist()]
         return len({row[: t + 1] for row in rows for t in range(len(row))})
 
@@ -208,7 +208,7 @@ class TableModel(Abilities):
                 f"a row has {longest} tokens, and this model's context holds {self.context}: stop before"
             )
 
-    # Real models hand out tensors that nobody may write to.
+    # Real models return read-only tensors.
     @torch.inference_mode()
     def _said(self, state: TableState) -> tuple[Step, TableState]:
         said = [list(self.table(row)) for row in state.rows]
@@ -239,7 +239,7 @@ def bigram(rows: Sequence[Sequence[float]], tokenizer: TokenizerLike | None = No
 
 
 def trigram(table: Callable[[int, int], Sequence[float]]) -> TableModel:
-    """A table model that sees the last two tokens (the last one twice at the very beginning)."""
+    """A table model that sees the last two tokens (the first one counts twice)."""
     return TableModel(lambda row: table(row[-2] if len(row) > 1 else row[-1], row[-1]))
 
 

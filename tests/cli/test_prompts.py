@@ -105,8 +105,8 @@ def test_json_lines(file):
         ('{"prompt": "a", "messages": []}', "expected"),
         ('{"prompt": 3}', '"prompt" must be a string, found 3'),
         ('{"prompt": "\\ud800"}', "has a lone surrogate"),
-        ('{"prompt": "a", "prompt": "b"}', 'the key "prompt" stands twice'),
-        ('{"messages": [{"role": "user", "content": "a", "content": "b"}]}', '"content" stands twice'),
+        ('{"prompt": "a", "prompt": "b"}', 'the key "prompt" occurs twice'),
+        ('{"messages": [{"role": "user", "content": "a", "content": "b"}]}', '"content" occurs twice'),
         ('{"prompt": "a", "promt": "b"}', "'promt' is not a known key of a line: did you mean 'prompt'"),
         (
             '{"prompt": "a", "seed": 3}',

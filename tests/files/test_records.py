@@ -62,7 +62,7 @@ def test_other_fields_may_stay_and_others_may_be_named(write):
     [
         ("a.jsonl", b'{"text": "1"}\nx', r"a\.jsonl:2: not JSON"),
         ("a.jsonl", b'["a"]', r"a\.jsonl:1: expected"),
-        ("a.jsonl", b'{"text": "a", "text": "b"}', 'the key "text" stands twice'),
+        ("a.jsonl", b'{"text": "a", "text": "b"}', 'the key "text" occurs twice'),
         ("a.jsonl", b"[" * 100_000, r"a\.jsonl:1: not JSON"),
         ("a.json", b"[]", r"write one object a line to a \.jsonl"),
         ("a.txt", b"\xff", r"a\.txt: not UTF-8"),

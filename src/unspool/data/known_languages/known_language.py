@@ -1,12 +1,13 @@
-"""What every language with a known truth can do: speak, and say exactly how probable each next token is.
+"""Known languages: sampled sentences with exact next-token probabilities, and their use as a model.
 
     p(y₁ … yₙ) = Π p(yᵢ | y₁ … yᵢ₋₁) · p(EOS | y₁ … yₙ)
 
 The chain rule, with the ends of sentences: Bengio et al. 2003, section 1 (papers.bib: bengio2003neural).
 
 A sentence is its words alone, as `encode` gives them: without BOS and without EOS. A prefix may begin with
-BOS, which changes nothing. A language is told by three functions of a state that sums the prefix up: `start`,
-`after` and `chances`; its `sample` is written separately, as the process that the equations describe.
+BOS, which changes nothing. A language is defined by three functions of a state that summarises the prefix:
+`start`, `after` and `chances`. `sample` is implemented separately, as the process that the equations
+describe.
 """
 
 from __future__ import annotations
@@ -45,19 +46,19 @@ class KnownLanguage(ABC, Generic[S]):
 
     @abstractmethod
     def start(self) -> S:
-        """What is known before the first word."""
+        """Return the state before the first word."""
 
     @abstractmethod
     def after(self, state: S, token: int) -> S:
-        """What is known after one more word, which must be possible."""
+        """Return the state after one more (possible) word."""
 
     @abstractmethod
     def chances(self, state: S) -> Probabilities:
-        """The probability of every next token, (V,); exactly 0 for one that cannot come."""
+        """Return the probability of every next token, (V,); exactly 0 for impossible ones."""
 
     @abstractmethod
     def sample(self, random: Random) -> tuple[int, ...]:
-        """One sentence, drawn with nothing random but `random`."""
+        """Sample a sentence."""
 
     @property
     def vocab_size(self) -> int:
@@ -69,7 +70,7 @@ class KnownLanguage(ABC, Generic[S]):
         return self.chances(self.state(prefix))
 
     def state(self, prefix: Sequence[int]) -> S:
-        """What is known after the prefix."""
+        """Return the state after the prefix."""
         state, tokens = self.start(), self._without_bos(prefix)
         for at, token in enumerate(tokens):
             if not self.chance(state, token) > 0.0 or token == self.eos:
@@ -132,7 +133,7 @@ class FullSupport(KnownLanguage[S]):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Those of the language."""
+        """The words of the language."""
         return self.language.words
 
     @cached_property
@@ -169,24 +170,15 @@ class FullSupport(KnownLanguage[S]):
 
 
 def check_share(name: str, value: float) -> None:
-    """A probability that must leave room for others."""
+    """Refuse a value outside of [0, 1)."""
     if not 0.0 <= value < 1.0:
         raise ValueError(f"{name} is {value}; it must be at least 0 and below 1")
 
 
 def check_count(name: str, value: Any, least: int = 1) -> None:
-    """A number of things."""
+    """Refuse a value that is not a whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"{name} is {value!r}; it must be a whole number, at least {least}")
-
-
-# The truth as a model: a language with a known truth, decoded like any other model.
-#
-#     log p(· | prefix), as the language says it; after EOS comes EOS
-#
-# Searches, samplers and measures run on it unchanged: what a decoder does to a perfect model is the decoder's
-# doing.
-# A prompt is a prefix of the language, with or without BOS.
 
 
 @dataclass(frozen=True)
@@ -202,7 +194,10 @@ class TrueState:
 
 @dataclass(frozen=True)
 class TrueModel(Abilities):
-    """A StepModel that knows the language by heart."""
+    """The language as a perfect StepModel: shows the effects of a decoder alone. After EOS follows EOS.
+
+    A prompt is a prefix of the language, with or without BOS.
+    """
 
     language: KnownLanguage[Any]
 

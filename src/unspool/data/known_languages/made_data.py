@@ -1,4 +1,4 @@
-"""Sentences of a language with a known truth, or pairs of a tiny task, as data to train on.
+"""Synthetic training data: sentences of a known language, or pairs of a small task.
 
     kind = "language"                               kind = "task"
     language = {kind = "zipf_markov", order = 1}    task = {kind = "addition", digits = 3}
@@ -35,14 +35,14 @@ MAX_DRAWS = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class SyntheticData:
-    """Rows that are made, not read: as many as one likes, always the same for the same seed."""
+    """Generated rows, reproducible by seed."""
 
     train: int = 10_000
-    """Rows to learn from."""
+    """Training rows."""
     valid: int = 500
-    """Rows to validate on."""
+    """Validation rows."""
     seed: int = 0
-    """Of the draws; a language has a seed of its own."""
+    """Seed of the sampling; a language has another one."""
 
     def __post_init__(self) -> None:
         check_count("train", self.train)
@@ -54,7 +54,7 @@ class SyntheticData:
 
     @property
     def holds_out(self) -> bool:
-        """Nothing is held out: validation has draws of its own."""
+        """False: validation rows are sampled separately."""
         return False
 
     def held(self, count: int, seed: int) -> npt.NDArray[np.bool_]:
@@ -62,7 +62,7 @@ class SyntheticData:
         del seed
         return np.zeros(count, dtype=np.bool_)
 
-    def _dice(self, part: str) -> Random:
+    def _rng(self, part: str) -> Random:
         return Random(f"{part} {self.seed}")
 
 
@@ -78,7 +78,7 @@ class LanguageData(SyntheticData):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_share("noise", self.noise)
-        # All settings are written out: a run folder then tells the language, whatever becomes usual later.
+        # All settings are stored, so that a run folder does not depend on later defaults.
         object.__setattr__(self, "language", to_kind_dict(LANGUAGES, self._noiseless))
 
     @cached_property
@@ -110,7 +110,7 @@ class LanguageData(SyntheticData):
         return Texts()
 
     def _rows(self, part: str, count: int) -> Iterator[Row]:
-        random = self._dice(part)
+        random = self._rng(part)
         for _ in range(count):
             yield (self.known.spell(self.known.sample(random)),)
 
@@ -147,7 +147,7 @@ class TaskData(SyntheticData):
         return Pairs()
 
     def _rows(self, part: str, count: int, valid: bool) -> Iterator[Row]:
-        random = self._dice(part)
+        random = self._rng(part)
         for _ in range(count):
             yield self._pair(random, valid)
 
@@ -163,5 +163,5 @@ class TaskData(SyntheticData):
 
 
 def is_for_validation(source: str) -> bool:
-    """Whether a source is in the tenth of all that is validated on: by its hash, whatever the seed."""
+    """True if the hash of a source puts it into the validation tenth, for any seed."""
     return hashlib.sha256(source.encode()).digest()[0] * 10 < 256 * VALID_TENTHS
