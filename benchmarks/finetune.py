@@ -31,7 +31,7 @@ from unspool.data import Bucketed, prepare
 from unspool.data.chats import ChatLines
 from unspool.interfaces import Clock
 from unspool.models.loading.lora_file import ADAPTERS
-from unspool.models.lora import adapters_of
+from unspool.models.lora import find_adapters
 from unspool.objectives import CrossEntropy
 
 BATCHES = {"kind": "bucketed", "tokens": 512, "max_length": 256, "long": "cut"}
@@ -74,7 +74,7 @@ def merging(model: str, run: Path) -> dict[str, float]:
     merged, beside = us.load(run), us.load(model)
     us.models.load_adapters(beside, run)
     weights = 0.0
-    for name, part in adapters_of(beside).items():
+    for name, part in find_adapters(beside).items():
         exact = part.weight.double() + part.scale * part.lora_b.double() @ part.lora_a.double()
         weights = max(weights, float((merged.get_submodule(name).weight.double() - exact).abs().max()))
     text = merged.tokenizer.chat([{"role": "user", "content": "What do you do in the evening?"}])

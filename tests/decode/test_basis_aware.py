@@ -18,7 +18,7 @@ from unspool.decode.picks import BasisAware, ConstantTau, EtaTau, NucleusTau
 from unspool.decode.search import Sample
 from unspool.decode.transforms import Temperature, TopK, Typical
 from unspool.interfaces import Abilities, Step
-from unspool.models import configured
+from unspool.models import config_from_dict
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
 from unspool.testing import TableModel, random_table
 
@@ -286,7 +286,7 @@ def test_up_to_that_rank_it_is_tested_exactly():
 def small_lm(head):
     torch.manual_seed(0)
     shape = {"kind": "rnn_lm", "vocab_size": 12, "width": 4, "head": head}
-    return configured(shape, "model").build().eval()
+    return config_from_dict(shape, "model").build().eval()
 
 
 def in_place(model):

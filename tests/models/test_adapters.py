@@ -8,8 +8,8 @@ import unspool as us
 from unspool.models.lora import (
     LoRA,
     adapter_weights,
-    adapters_of,
     add_adapters,
+    find_adapters,
     merge_adapters,
     merged_weights,
     without_adapters,
@@ -27,14 +27,14 @@ def adapted(config=LM, lora=LoRA(rank=2, alpha=4.0), seed=0):  # noqa: B008
     torch.manual_seed(seed)
     model = config.build().eval()
     add_adapters(model, lora)
-    for part in adapters_of(model).values():
+    for part in find_adapters(model).values():
         nn.init.normal_(part.lora_b)
     return model
 
 
 def test_targets_are_the_ends_of_names():
     model = adapted(lora=LoRA(targets=("attention.qkv", "feed_forward.down")))
-    assert set(adapters_of(model)) == {
+    assert set(find_adapters(model)) == {
         f"blocks.{layer}.{name}" for layer in (0, 1) for name in ("attention.qkv", "feed_forward.down")
     }
     pairs = TransformerSeq2SeqConfig(
@@ -42,7 +42,7 @@ def test_targets_are_the_ends_of_names():
     ).build()
     add_adapters(pairs, LoRA(targets=("attention.out",)))
     # cross_attention.out ends otherwise
-    assert set(adapters_of(pairs)) == {"blocks.0.attention.out", "encoder.blocks.0.attention.out"}
+    assert set(find_adapters(pairs)) == {"blocks.0.attention.out", "encoder.blocks.0.attention.out"}
 
 
 def test_only_adapters_learn():
@@ -63,7 +63,7 @@ def test_merged_equals_unmerged_and_is_the_plain_model_again():
     model = adapted(lora=LoRA(rank=2, targets=("attention.qkv", "attention.out", "feed_forward.up")))
     unmerged, weights = model(TOKENS).detach(), merged_weights(model)
     merge_adapters(model)
-    assert adapters_of(model) == {}
+    assert find_adapters(model) == {}
     torch.testing.assert_close(model(TOKENS), unmerged, atol=1e-5, rtol=0)
     assert all(torch.equal(weights[name], it) for name, it in model.state_dict().items())
     assert weights.keys() == LM.build().state_dict().keys()
@@ -90,7 +90,7 @@ def test_what_is_saved_is_merged_and_the_model_stays_as_it_is(tmp_path):
     us.save(model, tmp_path / "saved")
     again = us.load(tmp_path / "saved")
     torch.testing.assert_close(again(TOKENS), model(TOKENS), atol=1e-5, rtol=0)
-    assert len(adapters_of(model)) == 4
+    assert len(find_adapters(model)) == 4
     plain = LM.build()
     assert without_adapters(plain) is plain
 
@@ -101,7 +101,7 @@ def test_what_cannot_be_is_said():
     ):
         add_adapters(LM.build(), LoRA(targets=("q_proj",)))
     model = adapted()
-    with pytest.raises(ValueError, match="has adapters already"):
+    with pytest.raises(ValueError, match="already has adapters"):
         add_adapters(model, LoRA())
     stored = RNNConfig(vocab_size=9, width=8).build()
     with pytest.raises(ValueError, match="it has none that can learn"):

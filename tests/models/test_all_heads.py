@@ -8,7 +8,7 @@ from unspool.decode.generate import generate
 from unspool.decode.search import Greedy
 from unspool.heads import HEADS
 from unspool.interfaces import Clock
-from unspool.models import configured
+from unspool.models import config_from_dict
 from unspool.models.loading.run_folder import load_folder, save_folder
 from unspool.training.recipe import parse_recipe
 
@@ -65,7 +65,7 @@ def recipe(request, head):
 @pytest.fixture
 def model(recipe):
     torch.manual_seed(0)
-    return recipe.shape(V).build().eval()
+    return recipe.model_config(V).build().eval()
 
 
 def test_every_head_is_here():
@@ -77,9 +77,9 @@ def test_every_head_is_here():
 @pytest.mark.parametrize("table", [{"kind": "softmax"}, {"kind": "softmax", "bias": True}], ids=said)
 def test_a_head_that_does_not_say_is_tied_as_the_model_is(kind, tied, table, tmp_path):
     settings = {"kind": kind, **MODELS[kind], "vocab_size": V, "tied": tied, "head": table}
-    model = configured(settings, "model").build()
+    model = config_from_dict(settings, "model").build()
     assert (model.output_matrix is model.embed.weight) == tied
-    other = configured({**settings, "head": {**table, "tied": not tied}}, "model").build()
+    other = config_from_dict({**settings, "head": {**table, "tied": not tied}}, "model").build()
     assert (other.output_matrix is other.embed.weight) == (not tied)
     save_folder(model, tmp_path / "model")
     again = load_folder(tmp_path / "model")

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from unspool.models.sequence_model import decodes, decoding
+from unspool.models.sequence_model import eval_inference, inference_method
 
 
 class Model(nn.Module):
@@ -10,7 +10,7 @@ class Model(nn.Module):
         super().__init__()
         self.inner = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5))
 
-    @decodes
+    @inference_method
     def say(self, times, *, fail=False):
         """What it does."""
         if fail:
@@ -21,7 +21,7 @@ class Model(nn.Module):
 def test_inside_nothing_learns_and_behind_it_all_is_as_before():
     model = Model().train()
     model.inner[0].eval()
-    with decoding(model):
+    with eval_inference(model):
         assert not any(part.training for part in model.modules())
         assert torch.is_inference_mode_enabled()
     assert [part.training for part in model.modules()] == [True, True, False, True]
@@ -30,7 +30,7 @@ def test_inside_nothing_learns_and_behind_it_all_is_as_before():
 
 def test_a_method_may_fail_or_call_another():
     model = Model().train()
-    with decoding(model):
+    with eval_inference(model):
         assert model.say(1) == ([False] * 4, False)
         assert not model.training
     with pytest.raises(ValueError, match="no"):

@@ -66,7 +66,7 @@ def test_depth_zero_is_the_embedding_alone(model):
 def test_weights_are_shared_and_the_face_is_the_models(model):
     view = model.exits((1,))
     assert view == model.exits([1])
-    assert (view.vocab_size, view.context, view.text) == (13, 32, None)
+    assert (view.vocab_size, view.context, view.tokenizer) == (13, 32, None)
     with torch.no_grad():
         model.embed.weight.mul_(2)
     torch.testing.assert_close(view.start([[1]])[0].logp_NV, model.start([[1]])[0].logp_NV)

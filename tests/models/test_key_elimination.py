@@ -59,7 +59,7 @@ def test_an_encoder_decoder_there_and_back(kind):
     torch.testing.assert_close(read(keyless), hidden, atol=1e-4, rtol=0)
     torch.testing.assert_close(read(with_keys(keyless)), hidden, atol=1e-4, rtol=0)
     assert (read(with_keys(keyless, 1)) - hidden).abs().max() > 1e-3
-    with pytest.raises(ValueError, match=r"rank=7 needs 4 of 7; choose a rank up to 3"):
+    with pytest.raises(ValueError, match=r"rank=7 needs 4 heads of width 7.*choose a rank up to 3"):
         with_keys(keyless, 7)
 
 

@@ -3,7 +3,7 @@ import torch
 
 from unspool.data.batch import Batch
 from unspool.models.encoders import RNNEncoderConfig, TransformerEncoderConfig
-from unspool.models.labelling import ClassifierConfig, TaggerConfig, check_labels, ranked
+from unspool.models.labelling import ClassifierConfig, TaggerConfig, check_labels, rank_labels
 
 
 class Text:
@@ -23,15 +23,15 @@ def build(text=None, config=ClassifierConfig, **encoder):
 
 
 def test_labels_are_ranked_by_hand():
-    first, second = ranked(torch.tensor([[0.2, 0.7, 0.1], [0.25, 0.25, 0.5]]).log(), ("a", "b", "c"))
+    first, second = rank_labels(torch.tensor([[0.2, 0.7, 0.1], [0.25, 0.25, 0.5]]).log(), ("a", "b", "c"))
     assert first == pytest.approx({"b": 0.7, "a": 0.2, "c": 0.1})
     assert list(first) == ["b", "a", "c"]
     assert list(second) == ["c", "a", "b"]  # of equals, the first label
 
 
 def test_what_is_not_a_number_is_no_answer():
-    with pytest.raises(ValueError, match="not numbers: its weights are damaged, or its training diverged"):
-        ranked(torch.tensor([[0.5, float("nan")]]), ("a", "b"))
+    with pytest.raises(ValueError, match="NaN: its weights are damaged, or its training diverged"):
+        rank_labels(torch.tensor([[0.5, float("nan")]]), ("a", "b"))
 
 
 def test_strings_and_token_ids_become_one_batch():
@@ -83,7 +83,7 @@ def test_a_text_longer_than_learned_positions_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("labels", "message"), [(("a",), "at least two"), (("a", "b", "a"), "label 'a' is there twice")]
+    ("labels", "message"), [(("a",), "at least two"), (("a", "b", "a"), "label 'a' occurs twice")]
 )
 def test_labels_that_make_no_choice_are_refused(labels, message):
     with pytest.raises(ValueError, match=message):

@@ -75,8 +75,8 @@ def said_of(model):
 
 @pytest.mark.parametrize("model", [bigram([[0.5, 0.5]] * 2), "runs/x", None])
 def test_a_model_that_says_text_is_refused(model):
-    assert "a RNNLM chooses no labels" in said_of(us.models.RNNConfig(vocab_size=5, width=4).build())
-    with pytest.raises(TypeError, match=r"chooses no labels: .* us\.generate takes models that say text"):
+    assert "a RNNLM does not predict labels" in said_of(us.models.RNNConfig(vocab_size=5, width=4).build())
+    with pytest.raises(TypeError, match=r"does not predict labels: .* use us\.generate"):
         predict(model, "good")
 
 

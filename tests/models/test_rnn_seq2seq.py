@@ -80,7 +80,7 @@ def test_it_learns_to_copy_and_looks_where_it_copies():
         ({"context_kind": "x"}, "choose from additive, bilinear, dot, last, mean"),
         ({"context_kind": "dot"}, "choose 'bilinear', or bidirectional=False"),
         ({"decoder_layers": 0}, "decoder_layers=0"),
-        ({"eos": None}, "must know the token that ends a text"),
+        ({"eos": None}, "needs an EOS token"),
     ],
 )
 def test_shapes_that_cannot_be_are_refused(changes, message):

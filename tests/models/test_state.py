@@ -5,7 +5,7 @@ from unspool.nn.attention import KVCache
 
 
 def make(pads, length, prompts=None):
-    layer = KVCache(room=4)
+    layer = KVCache(reserve=4)
     if length:
         layer.append(torch.zeros(len(pads), 1, length, 2), torch.zeros(len(pads), 1, length, 2))
     pad_N = torch.tensor(pads)

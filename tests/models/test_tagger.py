@@ -96,7 +96,7 @@ def test_words_need_a_tokenizer_that_knows_its_characters():
         encode = decode = detokenizer = None
         eos_ids = frozenset()
 
-    with pytest.raises(TypeError, match="Other does not say which characters a token spells"):
+    with pytest.raises(TypeError, match="Other does not give character offsets"):
         make("lstm", Other()).tag(["a b"])
     with pytest.raises(ValueError, match="lone surrogate"):
         make("lstm", train_words(["a b"])).tag(["a \ud800"])

@@ -177,7 +177,7 @@ def test_padding_on_the_right_never_changes_what_the_head_reads(model):
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [({"kv_heads": 3}, "heads=4 cannot share kv_heads=3"), ({"head_width": 3}, "even head width, not 3")],
+    [({"kv_heads": 3}, "kv_heads=3 must divide heads=4"), ({"head_width": 3}, "even head width, not 3")],
 )
 def test_sizes_that_do_not_go_together_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):

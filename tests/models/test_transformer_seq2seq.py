@@ -91,7 +91,7 @@ def test_only_learnt_positions_limit_the_context():
     assert model.context == 6
     with pytest.raises(ValueError, match="prompt 1 is a source of 7 tokens, its end included"):
         model.start([[3], [3] * 6])
-    with pytest.raises(ValueError, match="a source of 7 tokens is longer than the context of 6"):
+    with pytest.raises(ValueError, match="a source has 7 tokens but the context is 6"):
         model(torch.tensor([[3] * 7]), torch.tensor([7]), torch.tensor([[BOS]]))
 
 
@@ -240,8 +240,8 @@ def test_names_of_the_weights():
     ("changes", "message"),
     [
         ({"encoder_layers": 0}, "encoder_layers=0"),
-        ({"heads": 3}, "cannot be shared by heads=3"),
-        ({"eos": None}, "must know the token that ends a text"),
+        ({"heads": 3}, "heads=3 must divide width=8"),
+        ({"eos": None}, "needs an EOS token"),
         ({"bos": 9}, "token 9 is outside the vocabulary 0…8"),
     ],
 )

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 
 import unspool as us
 from unspool.models.loading.lora_file import ADAPTERS
-from unspool.models.lora import LoRA, adapters_of
+from unspool.models.lora import LoRA, find_adapters
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.tokenization import train_bpe
 from unspool.training import Stopped, train
@@ -74,7 +74,7 @@ def test_adapters_alone_learn_and_the_run_holds_the_merged_model_and_them(recipe
     reporter = Interrupting()
     trained = train(recipe, tmp_path / "run", reporter=reporter)
     assert any(note.startswith("training 800 of ") for note in reporter.notes)
-    assert adapters_of(trained) == {}
+    assert find_adapters(trained) == {}
     assert trained.engine == "compiled"
     assert torch.equal(trained.embed.weight, base.embed.weight)
     assert not torch.equal(trained.blocks[0].attention.qkv.weight, base.blocks[0].attention.qkv.weight)

@@ -25,7 +25,7 @@ from unspool.decode.combine.lockstep import check_model
 from unspool.decode.prompts import reading
 from unspool.evaluate.teacher_forcing import forced, token_ids
 from unspool.interfaces import AttentionStack, StepModel, TokenizerLike
-from unspool.models.sequence_model import decoding
+from unspool.models.sequence_model import eval_inference
 
 Kind = Literal["self", "encoder", "decoder", "source"]
 
@@ -50,7 +50,7 @@ def read_attention(model: Any, ids: Sequence[int], output: Sequence[int]) -> Map
 def _self_attention(model: Any, tokens: Sequence[int]) -> Mapping[Kind, AttentionLayers]:
     if model.attention_reading is None:
         return {}
-    with decoding(model.attention_reading):
+    with eval_inference(model.attention_reading):
         _, (stack,) = model.attention_reading.read_attention(_batch(tokens).to(model.device))
     strings = token_strings(model.tokenizer, tokens)
     return {"self": _as_layers(stack, strings, strings)}
@@ -65,7 +65,7 @@ def _encoder_decoder_attention(
     (source,) = model.source_ends.sources([ids], model.context)
     inputs = (model.ends.bos, *output[:-1]) if output else (model.ends.bos,)
     batch = _batch(inputs, source).to(model.device)
-    with decoding(model.attention_reading):
+    with eval_inference(model.attention_reading):
         _, (encoder, decoder) = model.attention_reading.read_attention(batch)
         cross_stack = model.source_attention_reading.read_source_attention(batch)
     sources, targets = token_strings(reading(model)[0], source), token_strings(model.tokenizer, inputs)

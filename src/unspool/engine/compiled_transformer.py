@@ -96,11 +96,7 @@ def _engine(model: TransformerLM | TransformerSeq2Seq, tables: PositionTables) -
 def compiled_encoder(model: TransformerSeq2Seq) -> EncoderEngine:
     """The engine of an encoder, which computes the decoder's keys and values."""
     from unspool.engine import weight_table
-    from unspool.engine.transformer_engine import (
-        EncoderEngine,
-        PositionTables,
-        TransformerEngine,
-    )
+    from unspool.engine.transformer_engine import EncoderEngine, PositionTables, TransformerEngine
     from unspool.engine.weight_table import WeightTable
 
     encoder, embed = model.encoder, model.source_embed or model.embed

@@ -1,4 +1,4 @@
-"""Assembled models. Those that say one token after another are StepModels: every decoder runs on them."""
+"""Assembled models. Autoregressive ones are StepModels, which every decoder supports."""
 
 from __future__ import annotations
 
@@ -76,30 +76,26 @@ __all__ = [
 __getattr__ = lazy_exports(__name__)[1]
 
 
-# The shape of any model as plain data, and back: what recipes and run folders hold.
-#
-#     {"kind": "transformer_lm", "vocab_size": 8000, "width": 256, …}
-#
-# Where a shape has a part of which there are several kinds, that part has its own "kind".
-
-
-PARTS: dict[str, Mapping[str, type]] = {"encoder": ENCODERS, "head": HEADS}
+CONFIG_PARTS: dict[str, Mapping[str, type]] = {"encoder": ENCODERS, "head": HEADS}
 """Field → its kinds."""
 
 
-def described(config: Any) -> dict[str, Any]:
-    """The mapping that `configured` makes the same shape from."""
-    said = to_kind_dict(MODELS, config)
-    for name, kinds in PARTS.items():
-        if name in said:
-            said[name] = to_kind_dict(kinds, getattr(config, name))
-    return said
+def config_to_dict(config: Any) -> dict[str, Any]:
+    """The config as plain data for recipes and run folders: {"kind": "transformer_lm", "width": 256, …}.
+
+    Parts of several kinds (encoder, head) have their own "kind".
+    """
+    settings_dict = to_kind_dict(MODELS, config)
+    for name, kinds in CONFIG_PARTS.items():
+        if name in settings_dict:
+            settings_dict[name] = to_kind_dict(kinds, getattr(config, name))
+    return settings_dict
 
 
-def configured(settings: Mapping[str, Any], where: str) -> Any:
-    """The shape that a mapping describes; `where` names the place in errors."""
+def config_from_dict(settings: Mapping[str, Any], where: str) -> Any:
+    """The config of such a mapping; `where` names the place in errors."""
     rest = dict(settings)
-    for name, kinds in PARTS.items():
+    for name, kinds in CONFIG_PARTS.items():
         part = rest.get(name)
         if isinstance(part, str):
             raise ValueError(

@@ -1,12 +1,12 @@
-"""A Transformer that also tells what its early layers would have said: the head read at several depths.
+"""Early exits (logit lens): a Transformer that also applies its head to early layers.
 
     log p_ℓ(· | y_{<t}) = head(norm(x_ℓ)),   x_ℓ = block_ℓ(… block_1(embed(y_{<t})))
 
 nostalgebraist 2020, "logit lens" (papers.bib: nostalgebraist2020logit); used for contrast by Chuang et al.
 2024, §2 (papers.bib: chuang2024dola). x_0 is the embedding, before any block.
 
-Differs from Chuang et al.'s code: the last norm stands before the head at every depth, as the head was
-trained to read it, and not at the last depth alone.
+Differs from Chuang et al.'s code: the final norm is applied at every depth, as the head was trained with
+it, not only at the last.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from unspool.decode.delegating import SameTokens
 from unspool.engine.compiled_state import CompiledState
 from unspool.heads.softmax import predict_step
 from unspool.interfaces import Step
-from unspool.models.sequence_model import decoding
+from unspool.models.sequence_model import eval_inference
 
 if TYPE_CHECKING:
     from unspool.models.transformer_lm import LMState, TransformerLM
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Exits(SameTokens):
-    """A view of a model, with its weights and its states, whose Steps carry `exits_NEV`."""
+    """A model wrapper whose Steps include `exits_NEV`; it shares weights and states."""
 
     model: TransformerLM
     layers: tuple[int, ...]
-    """After how many blocks the head is read, one entry for each exit."""
+    """The number of blocks before each exit."""
 
     def __post_init__(self) -> None:
         if not self.layers:
-            raise ValueError("there is no layer to leave at: name at least one")
+            raise ValueError("layers is empty: name at least one layer")
         for layer in self.layers:
             if not 0 <= layer < self.model.layers:
                 raise ValueError(
@@ -48,16 +48,16 @@ class Exits(SameTokens):
 
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, LMState]:
         """Read the prompts."""
-        with decoding(self.model):
+        with eval_inference(self.model):
             tokens_NT, state = self.model.lay_out(prompts)
-        return self._said(tokens_NT, state), state
+        return self._predict(tokens_NT, state), state
 
     def step(self, state: LMState, tokens_N: Tensor) -> tuple[Step, LMState]:
         """Append one token to every row."""
-        return self._said(tokens_N[:, None], state), state
+        return self._predict(tokens_N[:, None], state), state
 
-    def _said(self, tokens_NT: Tensor, state: LMState) -> Step:
-        with decoding(self.model):
+    def _predict(self, tokens_NT: Tensor, state: LMState) -> Step:
+        with eval_inference(self.model):
             if isinstance(state, CompiledState):
                 return state.exits(tokens_NT, self.layers)
             depth_ND = [x_NTD[:, -1] for x_NTD in self.model.depths(tokens_NT, state)]

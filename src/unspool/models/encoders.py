@@ -1,4 +1,4 @@
-"""Encoders: tokens to one vector each, which knows its neighbours on both sides."""
+"""Recurrent and Transformer encoders: tokens → one contextual vector each."""
 
 from __future__ import annotations
 
@@ -9,26 +9,19 @@ import torch
 from torch import Tensor, nn
 
 from unspool.config import check_types
-from unspool.models.model_config import at_least_one, one_of, shares
+from unspool.models.model_config import check_choices, check_fractions, check_sizes
 from unspool.models.transformer_shape import TransformerShape
 from unspool.nn.positions import RelativePositions, add_positions
 from unspool.nn.rnn import CELLS
 from unspool.nn.rnn_attention import last_context, mean_context, padding_mask
 
-# A recurrent encoder, in one direction or both.
-#
-#     h_t = RNN(x_t, h_{t−1});   in both directions h_t = [→h_t ; ←h_t]
-#
-# Schuster & Paliwal 1997 (papers.bib: schuster1997bidirectional); Bahdanau et al. 2015, §3.2
-# (papers.bib: bahdanau2015neural).
-
 
 @dataclass(frozen=True, kw_only=True)
 class RNNEncoderConfig:
-    """The shape of a recurrent encoder."""
+    """Settings of a recurrent encoder."""
 
     width: int
-    """Of the embedding, and of each direction."""
+    """The width of the embedding and of each direction."""
     layers: int = 1
     cell: str = "gru"
     bidirectional: bool = True
@@ -36,22 +29,28 @@ class RNNEncoderConfig:
 
     def __post_init__(self) -> None:
         check_types(self)
-        one_of(self, cell=CELLS)
-        at_least_one(self, "width", "layers")
-        shares(self, "dropout")
+        check_choices(self, cell=CELLS)
+        check_sizes(self, "width", "layers")
+        check_fractions(self, "dropout")
 
     def build(self, embed: nn.Embedding) -> RNNEncoder:
-        """An encoder that reads the vectors of this embedding."""
+        """Build an encoder that uses this embedding."""
         return RNNEncoder(self, embed)
 
 
 class RNNEncoder(nn.Module):
-    """Reads tokens one after another. It owns no embedding: that is the model's."""
+    """A recurrent encoder, unidirectional or bidirectional.
+
+        h_t = RNN(x_t, h_{t−1});   in both directions h_t = [→h_t ; ←h_t]
+
+    Schuster & Paliwal 1997 (papers.bib: schuster1997bidirectional); Bahdanau et al. 2015, §3.2
+    (papers.bib: bahdanau2015neural).
+    """
 
     def __init__(self, config: RNNEncoderConfig, embed: nn.Embedding) -> None:
         super().__init__()
         c = self.config = config
-        self._embed = (embed,)  # in a tuple, so that torch does not register the embedding twice
+        self._embed = (embed,)  # a tuple, so that torch does not register the embedding twice
         self.dropout = nn.Dropout(c.dropout)
         self.rnn = CELLS[c.cell](
             embed.embedding_dim, c.width, c.layers, dropout=c.dropout, bidirectional=c.bidirectional
@@ -59,51 +58,48 @@ class RNNEncoder(nn.Module):
 
     @property
     def context(self) -> None:
-        """There is no limit."""
+        """None: no limit."""
         return
 
     @property
     def out_width(self) -> int:
-        """Of the vector of each token."""
+        """The width of the output vectors."""
         return self.rnn.out_width
 
     def forward(self, tokens_NS: Tensor, lengths_N: Tensor) -> Tensor:
-        """(N, S) → (N, S, E); rows are padded on the right, and what is said about padding is 0."""
+        """(N, S) → (N, S, E) of right-padded rows; 0 on padding."""
         memory_NSE, _ = self.rnn.read(self.dropout(self._embed[0](tokens_NS)), lengths_N=lengths_N)
         dropped: Tensor = self.dropout(memory_NSE)
         return dropped
 
     def summary(self, memory_NSE: Tensor, lengths_N: Tensor) -> Tensor:
-        """(N, E): what each direction says at its own end."""
+        """(N, E): the final state of each direction."""
         return last_context(memory_NSE, lengths_N, self.config.bidirectional)
-
-
-# A Transformer encoder: every token looks at every other one.
-#
-#     h = norm(block_L(… block_1(√D · embed(x) + p)))
-#
-# BART's normalises √D · embed(x) + p, too, and other families multiply by other numbers than √D.
-#
-# Vaswani et al. 2017, §3.1 and §3.4 (papers.bib: vaswani2017attention).
 
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerEncoderConfig(TransformerShape):
-    """The shape of a Transformer encoder."""
+    """Settings of a Transformer encoder."""
 
     layers: int
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least_one(self, "layers")
+        check_sizes(self, "layers")
 
     def build(self, embed: nn.Embedding) -> TransformerEncoder:
-        """An encoder that reads the vectors of this embedding."""
+        """Build an encoder that uses this embedding."""
         return TransformerEncoder(self, self.layers, embed)
 
 
 class TransformerEncoder(nn.Module):
-    """Reads all tokens at once. It owns no embedding: that is the model's."""
+    """A Transformer encoder with bidirectional attention.
+
+        h = norm(block_L(… block_1(√D · embed(x) + p)))
+
+    BART also normalises √D · embed(x) + p, and other families use another factor than √D.
+    Vaswani et al. 2017, §3.1 and §3.4 (papers.bib: vaswani2017attention).
+    """
 
     def __init__(
         self,
@@ -115,7 +111,7 @@ class TransformerEncoder(nn.Module):
         relative: RelativePositions | None = None,
     ) -> None:
         super().__init__()
-        self._embed = (embed,)  # in a tuple, so that torch does not register the embedding twice
+        self._embed = (embed,)  # a tuple, so that torch does not register the embedding twice
         self.scale = math.sqrt(shape.width) if scale is None else scale
         self.context, self.embed_norm, self.relative = shape.context, embed_norm, relative
         self.positions, self._rotary = shape.added(), shape.rotary()
@@ -125,10 +121,10 @@ class TransformerEncoder(nn.Module):
         self.out_width = shape.width
 
     def forward(self, tokens_NS: Tensor, lengths_N: Tensor, attentions: list[Tensor] | None = None) -> Tensor:
-        """(N, S) → (N, S, D); rows are padded on the right, where nobody looks."""
+        """(N, S) → (N, S, D) of right-padded rows."""
         S = tokens_NS.shape[1]
         if self.context is not None and self.context < S:
-            raise ValueError(f"a source of {S} tokens is longer than the context of {self.context}: cut it")
+            raise ValueError(f"a source has {S} tokens but the context is {self.context}: shorten it")
         positions_1S = torch.arange(S, device=tokens_NS.device)[None]
         x_NSD = self._embed[0](tokens_NS) * self.scale
         if self.positions is not None:

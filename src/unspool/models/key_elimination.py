@@ -1,7 +1,7 @@
 """A trained Transformer without its key matrices, and with key matrices again.
 
-    without   W̃[k] = W^Q[k]ᵀ W^K[k] / √I                 exactly: no attention weight changes
-    with      W̃[k] ≈ Σ_{r ≤ R} σ_r u_r v_rᵀ  (SVD)       exactly at R = I, since rank W̃[k] ≤ I; nearest below
+    without   W̃[k] = W^Q[k]ᵀ W^K[k] / √I                 exactly: no attention weight changes with
+    W̃[k] ≈ Σ_{r ≤ R} σ_r u_r v_rᵀ  (SVD)       exactly at R = I, since rank W̃[k] ≤ I; nearest below
 
 McAllester's problems on attention, 5 (papers.bib: mcallester2020problems); that no other matrix of rank R is
 nearer: Eckart & Young 1936 (papers.bib: eckart1936approximation). For self-attention with positions that are
@@ -47,7 +47,7 @@ def costs(width: int, head_width: int, context: int) -> dict[str, AttentionCost]
 
 def without_keys(model: Any) -> Any:
     """The same model with one matrix for each head in place of queries and keys; log p stays as it is."""
-    config = _shape(model)
+    config = _check_transformer(model)
     check_no_rotary(config.positions == "rotary")
     if config.attention == "keyless":
         raise ValueError("this model has no key matrices: there is nothing to leave out")
@@ -64,7 +64,7 @@ def without_keys(model: Any) -> Any:
         weights[f"{name}value.weight"] = v_KIJ.reshape(-1, J)
         if biases is not None and query_HJ is not None:
             weights |= {f"{name}query.bias": query_HJ.flatten(), f"{name}value.bias": biases[2].flatten()}
-    return _built(replace(config, attention="keyless"), model, weights)
+    return _build(replace(config, attention="keyless"), model, weights)
 
 
 def with_keys(model: Any, rank: int | None = None) -> Any:
@@ -73,7 +73,7 @@ def with_keys(model: Any, rank: int | None = None) -> Any:
     `rank` is how many singular values of each W̃ stay, as many as a head is wide where it is None. A head is
     then as wide as its values or as the rank, whichever is more; the rest of the other is zeros.
     """
-    config = _shape(model)
+    config = _check_transformer(model)
     if config.attention != "keyless":
         raise ValueError("this model has key matrices: make it keyless first (without_keys)")
     H, K, J = config.heads, config.key_value_heads, config.width
@@ -82,32 +82,33 @@ def with_keys(model: Any, rank: int | None = None) -> Any:
         raise ValueError(
             f"rank={rank} must be from 1 to the width, {J}: no matrix of a head has a higher one"
         )
-    I, wide = config.each_width, max(rank, config.each_width)  # noqa: E741
+    I, new_head_width = config.each_width, max(rank, config.each_width)  # noqa: E741
     weights = dict(model.state_dict())
-    if (wide, H) != (I, K) and any("cross_attention" in name for name in weights):
+    if (new_head_width, H) != (I, K) and any("cross_attention" in name for name in weights):
         raise ValueError(
-            f"the heads that look at the source are {I} wide and have {K} key heads, and all heads of a "
-            f"model are alike: rank={rank} needs {H} of {wide}; choose a rank up to {I}, for a model without "
-            "kv_heads"
+            f"rank={rank} needs {H} heads of width {new_head_width}, cross-attention has {K} of width {I}: "
+            f"choose a rank up to {I} and a model without kv_heads"
         )
     for name in _layers(weights, "attention.query.weight"):
         query_HJJ = weights.pop(f"{name}query.weight").view(H, J, J).transpose(1, 2)
         bias = weights.pop(f"{name}query.bias", None)
-        q_HIJ, k_HIJ, q_HI = split_query_key(query_HJJ, None if bias is None else bias.view(H, J), rank, wide)
-        v_KIJ = _wider(weights.pop(f"{name}value.weight").view(K, I, J), wide)
+        q_HIJ, k_HIJ, q_HI = split_query_key(
+            query_HJJ, None if bias is None else bias.view(H, J), rank, new_head_width
+        )
+        v_KIJ = _pad_heads(weights.pop(f"{name}value.weight").view(K, I, J), new_head_width)
         v_HIJ = v_KIJ.repeat_interleave(H // K, dim=0)
         weights[f"{name}qkv.weight"] = torch.cat([q_HIJ, k_HIJ, v_HIJ]).reshape(-1, J)
         if q_HI is not None:
-            v_KI1 = _wider(weights.pop(f"{name}value.bias").view(K, I, 1), wide)
+            v_KI1 = _pad_heads(weights.pop(f"{name}value.bias").view(K, I, 1), new_head_width)
             v_HI = v_KI1.repeat_interleave(H // K, dim=0)[..., 0]
             weights[f"{name}qkv.bias"] = torch.cat([q_HI, torch.zeros_like(q_HI), v_HI]).flatten()
-        out_HIJ = _wider(weights[f"{name}out.weight"].t().view(H, I, J), wide)
-        weights[f"{name}out.weight"] = out_HIJ.reshape(H * wide, J).t().contiguous()
-    changed = replace(config, attention="query_key", kv_heads=H, head_width=wide)
-    return _built(changed, model, weights)
+        out_HIJ = _pad_heads(weights[f"{name}out.weight"].t().view(H, I, J), new_head_width)
+        weights[f"{name}out.weight"] = out_HIJ.reshape(H * new_head_width, J).t().contiguous()
+    changed = replace(config, attention="query_key", kv_heads=H, head_width=new_head_width)
+    return _build(changed, model, weights)
 
 
-def _shape(model: Any) -> Any:
+def _check_transformer(model: Any) -> Any:
     if not isinstance(model, TransformerLM | MaskedLM | TransformerSeq2Seq | MaskedSeq2Seq):
         raise ValueError(
             f"a {type(model).__name__} is no Transformer language model or encoder–decoder: keys are left "
@@ -122,12 +123,12 @@ def _layers(weights: Mapping[str, Tensor], ending: str) -> list[str]:
     return [name.removesuffix(last) for name in weights if name.endswith(f".{ending}")]
 
 
-def _wider(it_HIJ: Tensor, width: int) -> Tensor:
-    more = width - it_HIJ.shape[1]
-    return torch.nn.functional.pad(it_HIJ, (0, 0, 0, more)) if more else it_HIJ
+def _pad_heads(x_HIJ: Tensor, width: int) -> Tensor:
+    extra = width - x_HIJ.shape[1]
+    return torch.nn.functional.pad(x_HIJ, (0, 0, 0, extra)) if extra else x_HIJ
 
 
-def _built(config: Any, model: Any, weights: Mapping[str, Tensor]) -> Any:
-    made = config.build(model.tokenizer).to(model.device)
-    made.load_state_dict(weights)
-    return made.train(model.training)
+def _build(config: Any, model: Any, weights: Mapping[str, Tensor]) -> Any:
+    rebuilt = config.build(model.tokenizer).to(model.device)
+    rebuilt.load_state_dict(weights)
+    return rebuilt.train(model.training)

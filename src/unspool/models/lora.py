@@ -1,9 +1,9 @@
-"""Adapters: a model whose chosen matrices stand still, each with a low-rank product beside it that learns.
+"""LoRA adapters: add them to the linear layers of a model, train them, and merge them.
 
     add_adapters(model, LoRA(rank=8))   →   train   →   merge_adapters(model)
 
-Hu et al. 2022 (papers.bib: hu2022lora); the equation is in `nn.linear`. A model with adapters runs
-on torch, whose parts say what they are; merged, it is the model that it was, with other numbers.
+Hu et al. 2022 (papers.bib: hu2022lora); the equation is in `nn.linear.LowRankLinear`. A model with adapters
+runs on torch; after merging it is a plain model with other weights.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ from unspool.nn.linear import Linear, LowRankLinear
 if TYPE_CHECKING:
     from unspool.interfaces import TokenizerLike
 
-THIN = ("lora_a", "lora_b")
-"""How the names of what learns end."""
+ADAPTER_SUFFIXES = ("lora_a", "lora_b")
+"""The last part of the names of adapter weights."""
 
 
 @dataclass(frozen=True)
 class LoRA:
-    """Which matrices have adapters, and how thin these are."""
+    """Settings of LoRA adapters."""
 
     rank: int = 8
-    """r: columns of the one thin matrix, and rows of the other."""
+    """The rank r of the adapters."""
     alpha: float = 16.0
-    """The product counts α/r times."""
+    """The adapters are scaled by α/r."""
     targets: tuple[str, ...] = ("attention.qkv", "attention.out")
-    """How the names of the matrices end; feed_forward.up and feed_forward.down are others."""
+    """Name suffixes of the adapted layers; others are feed_forward.up and feed_forward.down."""
     dropout: float = 0.0
-    """Of what the thin matrices read."""
+    """Dropout of the input of adapters."""
 
     def __post_init__(self) -> None:
         check_types(self)
         if self.rank < 1:
             raise ValueError(f"rank={self.rank} must be at least 1")
         if not 0.0 < self.alpha < float("inf"):
-            raise ValueError(f"alpha={self.alpha} must be above 0, and finite")
+            raise ValueError(f"alpha={self.alpha} must be positive and finite")
         if not 0.0 <= self.dropout < 1.0:
             raise ValueError(f"dropout={self.dropout} must be at least 0 and below 1")
         if not self.targets:
-            raise ValueError('targets is empty: name the matrices, such as "attention.qkv"')
+            raise ValueError('targets is empty: name the layers to adapt, such as "attention.qkv"')
 
 
 @dataclass
-class Merged:
-    """What is saved of a model that may have adapters: its shape, its text and its merged weights."""
+class MergedModel:
+    """A model to save: settings, tokenizer and merged weights."""
 
     config: Any
     tokenizer: TokenizerLike | None
@@ -64,13 +64,13 @@ class Merged:
 
 
 def add_adapters(model: Any, lora: LoRA) -> None:
-    """Give the model adapters, which alone learn from now on. It says what it said before."""
+    """Add adapters and freeze all other weights; the outputs do not change yet."""
     _check(model)
     if not isinstance(lora, LoRA):
         raise TypeError(f"lora is {lora!r:.80}, but must be a LoRA, such as LoRA(rank=8)")
-    if adapters_of(model):
-        raise ValueError("the model has adapters already: merge_adapters(model) first")
-    chosen = _chosen(model, lora.targets)
+    if find_adapters(model):
+        raise ValueError("the model already has adapters: call merge_adapters(model) first")
+    chosen = _find_targets(model, lora.targets)
     for name, linear in chosen.items():
         if lora.rank > min(linear.weight.shape):
             rows, columns = linear.weight.shape
@@ -80,40 +80,42 @@ def add_adapters(model: Any, lora: LoRA) -> None:
             )
     model.requires_grad_(False)
     for name, linear in chosen.items():
-        made = LowRankLinear(linear, lora.rank, lora.alpha, lora.dropout)
-        _put(model, name, made.train(linear.training))
+        adapter = LowRankLinear(linear, lora.rank, lora.alpha, lora.dropout)
+        _replace_module(model, name, adapter.train(linear.training))
 
 
-def adapters_of(model: nn.Module) -> dict[str, LowRankLinear]:
-    """Every adapted matrix by its name; none where the model has no adapters."""
+def find_adapters(model: nn.Module) -> dict[str, LowRankLinear]:
+    """All adapted layers by name."""
     return {name: part for name, part in model.named_modules() if isinstance(part, LowRankLinear)}
 
 
 def merge_adapters(model: Any) -> None:
-    """Put every adapter into its matrix: the model is a plain one again, and all of it may learn."""
+    """Merge every adapter into its layer; all weights become trainable again."""
     _check(model)
-    for name, part in adapters_of(model).items():
-        _put(model, name, part.merged())
+    for name, part in find_adapters(model).items():
+        _replace_module(model, name, part.merged())
     model.requires_grad_(True)
 
 
 def adapter_weights(model: nn.Module) -> dict[str, Tensor]:
-    """What the adapters have learnt, by name."""
-    return {name: it for name, it in model.state_dict().items() if _is_thin(name)}
+    """The weights of the adapters by name."""
+    return {name: it for name, it in model.state_dict().items() if _is_adapter_weight(name)}
 
 
 @torch.no_grad()
 def merged_weights(model: Any) -> dict[str, Tensor]:
-    """The state of the plain model that says the same; the model itself stays as it is."""
-    merged = {f"{name}.weight": part.merged_weight() for name, part in adapters_of(model).items()}
-    return {name: merged.get(name, it) for name, it in model.state_dict().items() if not _is_thin(name)}
+    """The state dict of the equivalent plain model; the model itself is not changed."""
+    merged = {f"{name}.weight": part.merged_weight() for name, part in find_adapters(model).items()}
+    return {
+        name: merged.get(name, it) for name, it in model.state_dict().items() if not _is_adapter_weight(name)
+    }
 
 
 def without_adapters(model: Any) -> Any:
-    """What is to be saved of the model: itself, or its merged weights."""
-    if not isinstance(model, nn.Module) or not adapters_of(model):
+    """The model, or a `MergedModel` if it has adapters."""
+    if not isinstance(model, nn.Module) or not find_adapters(model):
         return model
-    return Merged(model.config, model.tokenizer, merged_weights(model))  # type: ignore[arg-type]
+    return MergedModel(model.config, model.tokenizer, merged_weights(model))  # type: ignore[arg-type]
 
 
 def _check(model: Any) -> None:
@@ -121,27 +123,27 @@ def _check(model: Any) -> None:
         raise TypeError(f"the model is {model!r:.80}, but must be one of weights, as us.load gives it")
 
 
-def _is_thin(name: str) -> bool:
-    return name.rpartition(".")[2] in THIN
+def _is_adapter_weight(name: str) -> bool:
+    return name.rpartition(".")[2] in ADAPTER_SUFFIXES
 
 
-def _chosen(model: nn.Module, targets: tuple[str, ...]) -> dict[str, Linear]:
+def _find_targets(model: nn.Module, targets: tuple[str, ...]) -> dict[str, Linear]:
     linears = dict(_linears(model))
-    found: dict[str, Linear] = {}
+    targets_found: dict[str, Linear] = {}
     for target in targets:
-        some = {name: it for name, it in linears.items() if f".{name}".endswith(f".{target}")}
-        if not some:
+        matches = {name: it for name, it in linears.items() if f".{name}".endswith(f".{target}")}
+        if not matches:
             ends = sorted({".".join(name.split(".")[-2:]) for name in linears})
             known = f"choose from {', '.join(ends)}" if ends else "it has none that can learn"
             raise ValueError(f"no matrix of the {type(model).__name__} is called {target!r}: {known}")
-        found |= some
-    return found
+        targets_found |= matches
+    return targets_found
 
 
 def _linears(model: nn.Module) -> Iterator[tuple[str, Linear]]:
     return ((name, part) for name, part in model.named_modules() if type(part) is Linear)
 
 
-def _put(model: nn.Module, name: str, part: nn.Module) -> None:
-    owner, _, own = name.rpartition(".")
-    setattr(model.get_submodule(owner), own, part)
+def _replace_module(model: nn.Module, name: str, part: nn.Module) -> None:
+    owner, _, attribute = name.rpartition(".")
+    setattr(model.get_submodule(owner), attribute, part)

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from unspool.interfaces import AttentionStack
-from unspool.models.model_config import VocabularyOptions, at_least_one
-from unspool.models.sequence_model import SequenceModel, decodes, unit_embedding
-from unspool.models.sources import Ends, padded
+from unspool.models.model_config import VocabularyOptions, check_sizes
+from unspool.models.sequence_model import SequenceModel, inference_method, unit_embedding
+from unspool.models.sources import BoundaryTokens, pad_rows
 from unspool.models.transformer_shape import TransformerShape
 from unspool.nn.positions import ADDED_POSITIONS, add_positions
 from unspool.nn.rnn_attention import padding_mask
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from unspool.interfaces import TokenizerLike
 
 
-def check_places(config: TransformerShape) -> None:
+def check_added_positions(config: TransformerShape) -> None:
     """Refuse positions that tell places apart by what stands around them only: there nothing may be shown."""
     if config.positions not in ADDED_POSITIONS:
         raise ValueError(
@@ -50,12 +50,12 @@ class MaskedLMConfig(TransformerShape, VocabularyOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_places(self)
-        at_least_one(self, "vocab_size", "layers")
+        check_added_positions(self)
+        check_sizes(self, "vocab_size", "layers")
 
-    def build(self, text: TokenizerLike | None = None) -> MaskedLM:
+    def build(self, tokenizer: TokenizerLike | None = None) -> MaskedLM:
         """A model of this shape, with random weights."""
-        return MaskedLM(self, text)
+        return MaskedLM(self, tokenizer)
 
 
 class MaskedModel(SequenceModel):
@@ -126,10 +126,10 @@ class MaskedLM(MaskedModel):
 
     config: MaskedLMConfig
 
-    def __init__(self, config: MaskedLMConfig, text: TokenizerLike | None = None) -> None:
-        super().__init__(config, MaskedLMConfig, text)
+    def __init__(self, config: MaskedLMConfig, tokenizer: TokenizerLike | None = None) -> None:
+        super().__init__(config, MaskedLMConfig, tokenizer)
         c = config
-        self.ends = Ends.of(None, c.eos, text, c.vocab_size)
+        self.ends = BoundaryTokens.of(None, c.eos, tokenizer, c.vocab_size)
         self.embed = unit_embedding(c.vocab_size, c.width)
         self.mask = nn.Parameter(torch.randn(c.width) * c.width**-0.5)
         self.positions: Any = c.added()
@@ -170,16 +170,16 @@ class MaskedLM(MaskedModel):
             stacks.append(AttentionStack(tuple(attentions), batch.lengths_N))
         return hidden_NTD, None
 
-    def whole_texts(self, batch: Batch, room_N: Tensor) -> tuple[Tensor, Tensor]:
+    def whole_texts(self, batch: Batch, uniform_N: Tensor) -> tuple[Tensor, Tensor]:
         """Texts up to their EOS, and EOS behind it: a random number, up to the length of the text."""
-        most_N = batch.lengths_N
+        max_extra_N = batch.lengths_N
         if self.context is not None:
-            most_N = torch.minimum(most_N, self.context - most_N).clamp(min=0)
-        lengths_N = batch.lengths_N + (room_N * (most_N + 1)).long()
+            max_extra_N = torch.minimum(max_extra_N, self.context - max_extra_N).clamp(min=0)
+        lengths_N = batch.lengths_N + (uniform_N * (max_extra_N + 1)).long()
         T, longest = batch.targets_NU.shape[1], int(lengths_N.max())
         texts_NT = torch.nn.functional.pad(batch.targets_NU, (0, max(0, longest - T)))[:, :longest]
-        behind_NT = torch.arange(longest, device=texts_NT.device) >= batch.lengths_N[:, None]
-        return texts_NT.masked_fill(behind_NT, min(self.ends.eos)), lengths_N
+        is_after_end_NT = torch.arange(longest, device=texts_NT.device) >= batch.lengths_N[:, None]
+        return texts_NT.masked_fill(is_after_end_NT, min(self.ends.eos)), lengths_N
 
     def lengths(
         self, prompts: Sequence[Sequence[int]], limits: Sequence[int], most: int
@@ -188,16 +188,16 @@ class MaskedLM(MaskedModel):
         del prompts, most
         return [[(limit, 0.0)] for limit in limits]
 
-    @decodes
+    @inference_method
     def fill(self, prompts: Sequence[Sequence[int]], texts: Sequence[Sequence[int]]) -> list[Tensor]:
         """log p at every place of each text, which stands behind its prompt."""
-        begins = [self._unbegun(prompt) for prompt in prompts]
-        rows = [[*prompt, *text] for prompt, text in zip(begins, texts, strict=True)]
-        logp_NTV = self.head(self.hidden(*padded(rows, self.device)))
-        spans = zip(logp_NTV, begins, rows, strict=True)
+        stripped = [self._strip_bos(prompt) for prompt in prompts]
+        rows = [[*prompt, *text] for prompt, text in zip(stripped, texts, strict=True)]
+        logp_NTV = self.head(self.hidden(*pad_rows(rows, self.device)))
+        spans = zip(logp_NTV, stripped, rows, strict=True)
         return [logp_TV[len(begin) : len(row)] for logp_TV, begin, row in spans]
 
-    def _unbegun(self, prompt: Sequence[int]) -> Sequence[int]:
+    def _strip_bos(self, prompt: Sequence[int]) -> Sequence[int]:
         """A prompt without BOS, which no text has in training."""
         bos = None if self.tokenizer is None else self.tokenizer.bos_id
         return prompt[1:] if bos is not None and prompt[0] == bos else prompt

@@ -20,10 +20,10 @@ from torch import Tensor, nn
 
 from unspool.interfaces import AttentionStack
 from unspool.models.encoders import TransformerEncoder
-from unspool.models.masked_lm import MaskedModel, check_places
-from unspool.models.model_config import PairOptions, at_least_one
-from unspool.models.sequence_model import EncoderDecoder, decodes
-from unspool.models.sources import padded
+from unspool.models.masked_lm import MaskedModel, check_added_positions
+from unspool.models.model_config import PairOptions, check_sizes
+from unspool.models.sequence_model import EncoderDecoder, inference_method
+from unspool.models.sources import pad_rows
 from unspool.models.transformer_seq2seq import embedding
 from unspool.models.transformer_shape import TransformerShape
 from unspool.nn.positions import add_positions
@@ -48,12 +48,12 @@ class MaskedSeq2SeqConfig(TransformerShape, PairOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_places(self)
-        at_least_one(self, "vocab_size", "source_vocab_size", "encoder_layers", "decoder_layers", "longest")
+        check_added_positions(self)
+        check_sizes(self, "vocab_size", "source_vocab_size", "encoder_layers", "decoder_layers", "longest")
 
-    def build(self, text: TokenizerLike | None = None) -> MaskedSeq2Seq:
+    def build(self, tokenizer: TokenizerLike | None = None) -> MaskedSeq2Seq:
         """A model of this shape, with random weights."""
-        return MaskedSeq2Seq(self, text)
+        return MaskedSeq2Seq(self, tokenizer)
 
 
 class MaskedSeq2Seq(EncoderDecoder, MaskedModel):
@@ -61,8 +61,8 @@ class MaskedSeq2Seq(EncoderDecoder, MaskedModel):
 
     config: MaskedSeq2SeqConfig
 
-    def __init__(self, config: MaskedSeq2SeqConfig, text: TokenizerLike | None = None) -> None:
-        super().__init__(config, MaskedSeq2SeqConfig, text)
+    def __init__(self, config: MaskedSeq2SeqConfig, tokenizer: TokenizerLike | None = None) -> None:
+        super().__init__(config, MaskedSeq2SeqConfig, tokenizer)
         c = config
         self.embed = embedding(c.vocab_size, c.width)
         self.mask = nn.Parameter(torch.randn(c.width) * c.width**-0.5)
@@ -99,12 +99,12 @@ class MaskedSeq2Seq(EncoderDecoder, MaskedModel):
             x_NTD = add_positions(x_NTD, self.positions(places_1T))
         x_NTD = self.dropout(x_NTD)
         rotary = None if self._rotary is None else self._rotary.tables(places_1T, T)
-        own_NT, theirs_NS = (
+        padding_NT, padding_NS = (
             padding_mask(lengths, size, x_NTD.dtype)
             for lengths, size in ((lengths_N, T), (sources_N, memory_NSD.shape[1]))
         )
-        mask = None if own_NT is None else own_NT[:, None, None]
-        source = EncoderOutput(memory_NSD, None if theirs_NS is None else theirs_NS[:, None, None])
+        mask = None if padding_NT is None else padding_NT[:, None, None]
+        source = EncoderOutput(memory_NSD, None if padding_NS is None else padding_NS[:, None, None])
         for block in self.blocks:
             x_NTD = block(x_NTD, rotary, mask, None, attentions, source)
         normed: Tensor = self.norm(x_NTD)
@@ -125,12 +125,12 @@ class MaskedSeq2Seq(EncoderDecoder, MaskedModel):
                 f"a target has {int(batch.lengths_N.max())} tokens, but model.longest is "
                 f"{self.config.longest}: raise it, or cut targets (batches.max_length)"
             )
-        told, sources_N = stacks is not None, batch.source_lengths_N
+        with_attention, sources_N = stacks is not None, batch.source_lengths_N
         encoder: list[Tensor] = []
         decoder: list[Tensor] = []
-        memory_NSD = self.encoder(batch.source_NS, sources_N, encoder if told else None)
+        memory_NSD = self.encoder(batch.source_NS, sources_N, encoder if with_attention else None)
         hidden_NTD = self.hidden(
-            batch.inputs_NT, batch.lengths_N, memory_NSD, sources_N, decoder if told else None
+            batch.inputs_NT, batch.lengths_N, memory_NSD, sources_N, decoder if with_attention else None
         )
         if stacks is not None:
             stacks.append(AttentionStack(tuple(encoder), sources_N))
@@ -142,27 +142,27 @@ class MaskedSeq2Seq(EncoderDecoder, MaskedModel):
         del room_N
         return batch.targets_NU, batch.lengths_N
 
-    @decodes
+    @inference_method
     def lengths(
         self, prompts: Sequence[Sequence[int]], limits: Sequence[int], most: int
     ) -> list[list[tuple[int, float]]]:
         """The most probable lengths, the best first."""
         source_NS, sources_N = self._read(prompts)
         logp_NL = self.length_logp(self.encoder(source_NS, sources_N), sources_N)
-        found = []
+        lengths = []
         for logp_L, limit in zip(logp_NL, limits, strict=True):
             best = logp_L[:limit].topk(min(most, limit, len(logp_L)))
-            found.append([(at + 1, p) for p, at in zip(*map(Tensor.tolist, best), strict=True)])
-        return found
+            lengths.append([(at + 1, p) for p, at in zip(*map(Tensor.tolist, best), strict=True)])
+        return lengths
 
-    @decodes
+    @inference_method
     def fill(self, prompts: Sequence[Sequence[int]], texts: Sequence[Sequence[int]]) -> list[Tensor]:
         """log p at every place of each text, a translation of its prompt."""
         source_NS, sources_N = self._read(prompts)
-        texts_NT, lengths_N = padded([list(text) for text in texts], self.device)
+        texts_NT, lengths_N = pad_rows([list(text) for text in texts], self.device)
         memory_NSD = self.encoder(source_NS, sources_N)
         logp_NTV = self.head(self.hidden(texts_NT, lengths_N, memory_NSD, sources_N))
         return [logp_TV[: len(text)] for logp_TV, text in zip(logp_NTV, texts, strict=True)]
 
     def _read(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-        return padded(self.source_ends.sources(prompts, self.context), self.device)
+        return pad_rows(self.source_ends.sources(prompts, self.context), self.device)

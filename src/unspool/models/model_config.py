@@ -1,4 +1,4 @@
-"""What the settings of every model that says tokens have in common: its vocabulary and its output layer."""
+"""Settings that all models share (vocabulary, head), and checks of settings."""
 
 from __future__ import annotations
 
@@ -12,81 +12,78 @@ from unspool.heads import HeadConfig
 
 @dataclass(frozen=True, kw_only=True)
 class VocabularyOptions:
-    """The tokens that a model says, and how its hidden vectors become their probabilities."""
+    """Vocabulary size and head of a model."""
 
     vocab_size: int
     tied: bool = True
-    """The output matrix is the input embedding, unless `head` says otherwise."""
+    """Use the input embedding as output matrix, unless `head` sets `tied`."""
     head: HeadConfig | None = None
-    """How hidden vectors become probabilities; None is the plain softmax, tied or not."""
+    """The head; None means a softmax."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairOptions(VocabularyOptions):
-    """The tokens of both sides of an encoder–decoder."""
+    """The vocabularies of an encoder–decoder."""
 
     bos: int | None = None
-    """The token that begins a text; None is the text's own."""
+    """The BOS token; None means that of the tokenizer."""
     eos: int | None = None
-    """The token that ends a text; None is the text's own."""
+    """The EOS token; None means that of the tokenizer."""
     source_vocab_size: int | None = None
-    """Tokens of a vocabulary that sources alone have, with their own embedding; None: one for both sides."""
+    """The size of a separate source vocabulary; None means that both sides share one."""
 
 
-# What every shape of a model is asked before it is built.
-
-
-def one_of(config: Any, **choices: Iterable[str]) -> None:
-    """Refuse a word that is not among the choices for its field."""
+def check_choices(config: Any, **choices: Iterable[str]) -> None:
+    """Raise ValueError if a field is not one of its choices."""
     for name, known in choices.items():
         value = getattr(config, name)
         if value not in known:
             raise ValueError(f"{name}={value!r} is unknown: choose from {', '.join(sorted(known))}")
 
 
-LARGEST_SIZE = 2**31 - 1
+MAX_SIZE = 2**31 - 1
 
 
-def at_least_one(config: Any, *names: str) -> None:
-    """Refuse sizes below 1, or beyond all reason; None stands for a size that follows from the others."""
+def check_sizes(config: Any, *names: str) -> None:
+    """Raise ValueError for sizes below 1 or above MAX_SIZE; None is allowed."""
     for name in names:
         value = getattr(config, name)
         if value is not None and value < 1:
             raise ValueError(f"{name}={value} must be at least 1")
-        if value is not None and value > LARGEST_SIZE:
-            raise ValueError(f"{name}={value!r:.40} is more than {LARGEST_SIZE}, the most that is allowed")
+        if value is not None and value > MAX_SIZE:
+            raise ValueError(f"{name}={value!r:.40} is more than {MAX_SIZE}, the most that is allowed")
 
 
-def positive(config: Any, *names: str) -> None:
-    """Refuse numbers that are not above 0, or not finite."""
+def check_positive(config: Any, *names: str) -> None:
+    """Raise ValueError for numbers that are not positive and finite."""
     for name in names:
         value = getattr(config, name)
         if not 0 < value < math.inf:
-            raise ValueError(f"{name}={value} must be above 0, and finite")
+            raise ValueError(f"{name}={value} must be positive and finite")
 
 
-def shares(config: Any, *names: str) -> None:
-    """Refuse shares of a whole that are negative, or all of it."""
+def check_fractions(config: Any, *names: str) -> None:
+    """Raise ValueError for fractions outside [0, 1)."""
     for name in names:
         value = getattr(config, name)
         if not 0 <= value < 1:
             raise ValueError(f"{name}={value} must be at least 0 and below 1")
 
 
-def needs(given: Mapping[str, object], why: str) -> None:
-    """Refuse what was left out, where something else asks for it."""
+def check_given(given: Mapping[str, object], why: str) -> None:
+    """Raise ValueError if a setting that another one needs is None."""
     for name, value in given.items():
         if value is None:
             raise ValueError(f"{why} needs {name}: give it a value")
 
 
-def given(config: Any, kind: type, text: Any) -> None:
-    """Refuse to make a model from anything but its own kind of settings, and a tokenizer or none."""
+def check_build_arguments(config: Any, kind: type, tokenizer: Any) -> None:
+    """Raise TypeError unless the arguments are settings of this kind and a tokenizer or None."""
     if not isinstance(config, kind):
         raise TypeError(f"this model is made from {kind.__name__}(…), and {config!r:.80} is none")
-    if text is not None and not all(
-        hasattr(text, name) for name in ("encode", "decode", "detokenizer", "eos_ids")
+    if tokenizer is not None and not all(
+        hasattr(tokenizer, name) for name in ("encode", "decode", "detokenizer", "eos_ids")
     ):
         raise TypeError(
-            f"text is {text!r:.80}, but must be a tokenizer, such as another model's text, or None"
+            f"text is {tokenizer!r:.80}, but must be a tokenizer, such as another model's text, or None"
         )

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from unspool.config import check_types
 from unspool.heads.softmax import predict_step
 from unspool.interfaces import Step
-from unspool.models.model_config import VocabularyOptions, at_least_one, one_of, shares
-from unspool.models.sequence_model import LanguageModel, decodes, unit_embedding
-from unspool.models.sources import padded
+from unspool.models.model_config import VocabularyOptions, check_choices, check_fractions, check_sizes
+from unspool.models.sequence_model import LanguageModel, inference_method, unit_embedding
+from unspool.models.sources import pad_rows
 from unspool.nn.rnn import CELLS
 
 if TYPE_CHECKING:
@@ -40,13 +40,13 @@ class RNNConfig(VocabularyOptions):
 
     def __post_init__(self) -> None:
         check_types(self)
-        one_of(self, cell=CELLS)
-        at_least_one(self, "vocab_size", "width", "layers")
-        shares(self, "dropout")
+        check_choices(self, cell=CELLS)
+        check_sizes(self, "vocab_size", "width", "layers")
+        check_fractions(self, "dropout")
 
-    def build(self, text: TokenizerLike | None = None) -> RNNLM:
+    def build(self, tokenizer: TokenizerLike | None = None) -> RNNLM:
         """A model of this shape, with random weights."""
-        return RNNLM(self, text)
+        return RNNLM(self, tokenizer)
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class RNNLM(LanguageModel):
 
     config: RNNConfig
 
-    def __init__(self, config: RNNConfig, text: TokenizerLike | None = None) -> None:
-        super().__init__(config, RNNConfig, text)
+    def __init__(self, config: RNNConfig, tokenizer: TokenizerLike | None = None) -> None:
+        super().__init__(config, RNNConfig, tokenizer)
         c = config
         self.embed = unit_embedding(c.vocab_size, c.width)
         self.dropout = nn.Dropout(c.dropout)
@@ -106,17 +106,17 @@ class RNNLM(LanguageModel):
         out_NTD, end_NLS = self.rnn.read(self.dropout(self.embed(tokens_NT)), begin_NLS)
         return self.dropout(out_NTD), end_NLS
 
-    @decodes
+    @inference_method
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, RNNState]:
         """Read the prompts in one pass."""
-        tokens_NT, lengths_N = padded(prompts, self.device)
+        tokens_NT, lengths_N = pad_rows(prompts, self.device)
         _, state_NLS = self.rnn.read(self.embed(tokens_NT), lengths_N=lengths_N)
-        return self._said(self.rnn.top(state_NLS), state_NLS)
+        return self._predict(self.rnn.top(state_NLS), state_NLS)
 
-    @decodes
+    @inference_method
     def step(self, state: RNNState, tokens_N: Tensor) -> tuple[Step, RNNState]:
         """Append one token to every row."""
-        return self._said(*self.rnn.step(self.embed(tokens_N), state.state_NLS))
+        return self._predict(*self.rnn.step(self.embed(tokens_N), state.state_NLS))
 
-    def _said(self, hidden_ND: Tensor, state_NLS: Tensor) -> tuple[Step, RNNState]:
+    def _predict(self, hidden_ND: Tensor, state_NLS: Tensor) -> tuple[Step, RNNState]:
         return predict_step(self.head, hidden_ND), RNNState(state_NLS)

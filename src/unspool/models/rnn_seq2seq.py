@@ -1,12 +1,12 @@
 """A recurrent encoder–decoder, with one context for the whole source or another one for every token.
 
-    s_t = RNN([y_{t−1} ; c_t], s_{t−1}),   s_0 = tanh(W c̄),   log p(· | y_{<t}, x) = head(tanh(W [s_t ; c_t]))
-    c_t = h_n,   c_t = mean_i h_i,   or   c_t = Σ_i α_ti h_i with α_t = softmax_i a(s_{t−1}, h_i)
+    s_t = RNN([y_{t−1} ; c_t], s_{t−1}),   s_0 = tanh(W c̄),   log p(· | y_{<t}, x) = head(tanh(W [s_t ;
+    c_t])) c_t = h_n,   c_t = mean_i h_i,   or   c_t = Σ_i α_ti h_i with α_t = softmax_i a(s_{t−1}, h_i)
 
-Cho et al. 2014, §2.2 (papers.bib: cho2014learning); Sutskever et al. 2014, §2
-(papers.bib: sutskever2014sequence); Bahdanau et al. 2015, §3 (papers.bib: bahdanau2015neural); what the head
-reads is eq. 5 of Luong et al. 2015 (papers.bib: luong2015effective). c̄ is the mean where c_t is the mean, and
-h_n otherwise.
+Cho et al. 2014, §2.2 (papers.bib: cho2014learning); Sutskever et al. 2014, §2 (papers.bib:
+sutskever2014sequence); Bahdanau et al. 2015, §3 (papers.bib: bahdanau2015neural); what the head reads is
+eq. 5 of Luong et al. 2015 (papers.bib: luong2015effective). c̄ is the mean where c_t is the mean, and h_n
+otherwise.
 Differs from Luong et al.: the query is s_{t−1}, as Bahdanau et al. have it, and c_t is fed to the network.
 As a StepModel its prompt is the source, without BOS; EOS is written behind it where it is missing.
 """
@@ -25,9 +25,9 @@ from unspool.config import check_types
 from unspool.heads.softmax import predict_step
 from unspool.interfaces import Step
 from unspool.models.encoders import RNNEncoderConfig
-from unspool.models.model_config import PairOptions, at_least_one, one_of, shares
-from unspool.models.sequence_model import EncoderDecoder, decodes, unit_embedding
-from unspool.models.sources import Sources, padded
+from unspool.models.model_config import PairOptions, check_choices, check_fractions, check_sizes
+from unspool.models.sequence_model import EncoderDecoder, inference_method, unit_embedding
+from unspool.models.sources import EncodedSources, pad_rows
 from unspool.nn.linear import Linear
 from unspool.nn.rnn import CELLS
 from unspool.nn.rnn_attention import ATTENTION_SCORES, attend, last_context, mean_context, padding_mask
@@ -57,18 +57,18 @@ class RNNSeq2SeqConfig(PairOptions):
 
     def __post_init__(self) -> None:
         check_types(self)
-        one_of(self, cell=CELLS, context_kind=(*FIXED, *ATTENTION_SCORES))
-        at_least_one(self, "vocab_size", "source_vocab_size", "width", "encoder_layers", "decoder_layers")
-        shares(self, "dropout")
+        check_choices(self, cell=CELLS, context_kind=(*FIXED, *ATTENTION_SCORES))
+        check_sizes(self, "vocab_size", "source_vocab_size", "width", "encoder_layers", "decoder_layers")
+        check_fractions(self, "dropout")
         if self.context_kind == "dot" and self.bidirectional:
             raise ValueError(
                 "context_kind='dot' needs an encoder as wide as the decoder, and one that reads in both "
                 "directions is twice as wide: choose 'bilinear', or bidirectional=False"
             )
 
-    def build(self, text: TokenizerLike | None = None) -> RNNSeq2Seq:
+    def build(self, tokenizer: TokenizerLike | None = None) -> RNNSeq2Seq:
         """A model of this shape, with random weights."""
-        return RNNSeq2Seq(self, text)
+        return RNNSeq2Seq(self, tokenizer)
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class RNNSeq2SeqState:
     """What the decoder remembers, and what it may look at."""
 
     state_NLS: Tensor
-    sources: Sources
+    sources: EncodedSources
     """What the encoder said (B, S, E), its keys (B, S, K), its padding (B, S), and a fixed context (B, E)."""
 
     @torch.inference_mode()
@@ -90,8 +90,8 @@ class RNNSeq2Seq(EncoderDecoder):
 
     config: RNNSeq2SeqConfig
 
-    def __init__(self, config: RNNSeq2SeqConfig, text: TokenizerLike | None = None) -> None:
-        super().__init__(config, RNNSeq2SeqConfig, text)
+    def __init__(self, config: RNNSeq2SeqConfig, tokenizer: TokenizerLike | None = None) -> None:
+        super().__init__(config, RNNSeq2SeqConfig, tokenizer)
         c = config
         self.embed = unit_embedding(c.vocab_size, c.width)
         self.source_embed = unit_embedding(c.source_vocab_size, c.width) if c.source_vocab_size else None
@@ -117,7 +117,7 @@ class RNNSeq2Seq(EncoderDecoder):
         """There is no limit."""
         return
 
-    def read(self, source_NS: Tensor, lengths_N: Tensor) -> tuple[Tensor, Sources]:
+    def read(self, source_NS: Tensor, lengths_N: Tensor) -> tuple[Tensor, EncodedSources]:
         """s_0 (N, L, S), and all there is to look at, for sources that are padded on the right."""
         memory_NSE = self.encoder(source_NS, lengths_N)
         if self.config.context_kind == "mean":
@@ -126,16 +126,16 @@ class RNNSeq2Seq(EncoderDecoder):
             summary_NE = last_context(memory_NSE, lengths_N, self.config.bidirectional)
         begin_NLS = torch.tanh(self.begin(summary_NE)).view(len(source_NS), self.rnn.layers, -1)
         if self.score is None:
-            return begin_NLS, Sources.of(summary_NE, None, None, summary_NE)
+            return begin_NLS, EncodedSources.of(summary_NE, None, None, summary_NE)
         padding_NS = padding_mask(lengths_N, source_NS.shape[1], memory_NSE.dtype)
-        return begin_NLS, Sources.of(memory_NSE, self.score.keys(memory_NSE), padding_NS, None)
+        return begin_NLS, EncodedSources.of(memory_NSE, self.score.keys(memory_NSE), padding_NS, None)
 
-    def hidden(self, tokens_NT: Tensor, begin_NLS: Tensor, sources: Sources) -> Tensor:
+    def hidden(self, tokens_NT: Tensor, begin_NLS: Tensor, sources: EncodedSources) -> Tensor:
         """(N, T) → (N, T, D): what the head reads at every position, with teacher forcing."""
         y_NTD = self.dropout(self.embed(tokens_NT))
-        fixed_NE = sources.used[3]
+        fixed_NE = sources.active[3]
         if fixed_NE is None:
-            s_NTD, c_NTE = self._attentive(y_NTD, begin_NLS, sources)
+            s_NTD, c_NTE = self._attend_step_by_step(y_NTD, begin_NLS, sources)
         else:
             c_NTE = fixed_NE.unsqueeze(1).expand(-1, y_NTD.shape[1], -1)
             s_NTD, _ = self.rnn.read(torch.cat((y_NTD, c_NTE), dim=-1), begin_NLS)
@@ -152,14 +152,14 @@ class RNNSeq2Seq(EncoderDecoder):
         logp: Tensor = self.head(self.hidden(tokens_NT, *self.read(source_NS, lengths_N)))
         return logp
 
-    @decodes
+    @inference_method
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, RNNSeq2SeqState]:
         """Read the sources; the Step is about the first token of each translation."""
-        framed = self.source_ends.sources(prompts, self.context)
+        source_rows = self.source_ends.sources(prompts, self.context)
         begin_N = torch.full((len(prompts),), self.ends.bos, device=self.device)
-        return self.step(RNNSeq2SeqState(*self.read(*padded(framed, self.device))), begin_N)
+        return self.step(RNNSeq2SeqState(*self.read(*pad_rows(source_rows, self.device))), begin_N)
 
-    @decodes
+    @inference_method
     def step(self, state: RNNSeq2SeqState, tokens_N: Tensor) -> tuple[Step, RNNSeq2SeqState]:
         """Append one token to every row."""
         c_NE, alpha_NS = self._context(state.state_NLS, state.sources)
@@ -168,28 +168,30 @@ class RNNSeq2Seq(EncoderDecoder):
         step = predict_step(self.head, hidden_ND, alpha_NS)
         return step, RNNSeq2SeqState(state_NLS, state.sources)
 
-    def _context(self, state_NLS: Tensor, sources: Sources) -> tuple[Tensor, Tensor | None]:
+    def _context(self, state_NLS: Tensor, sources: EncodedSources) -> tuple[Tensor, Tensor | None]:
         """c_t (N, E), and α_t (N, S) where there is attention."""
-        memory_BSE, keys_BSK, padding_BS, fixed_BE = sources.used
+        memory_BSE, keys_BSK, padding_BS, fixed_BE = sources.active
         if fixed_BE is not None:
             return fixed_BE.repeat_interleave(len(state_NLS) // len(fixed_BE), dim=0), None
         query_BWD = self.rnn.top(state_NLS).view(len(memory_BSE), -1, self.rnn.width)
         c_BWE, alpha_BWS = attend(self.score, query_BWD, keys_BSK, memory_BSE, padding_BS)
         return c_BWE.flatten(0, 1), alpha_BWS.flatten(0, 1)
 
-    def _attentive(self, y_NTD: Tensor, state_NLS: Tensor, sources: Sources) -> tuple[Tensor, Tensor]:
+    def _attend_step_by_step(
+        self, y_NTD: Tensor, state_NLS: Tensor, sources: EncodedSources
+    ) -> tuple[Tensor, Tensor]:
         """s and c of every position: c_t needs s_{t−1}, so that one follows the other."""
         weight_GI, bias_G = self.rnn.weights(0, "ih")
         width = y_NTD.shape[-1]
         # W [y ; c] = W_y y + W_c c: the first half does not wait for s_{t−1}.
         gates_NTG = F.linear(y_NTD, weight_GI[:, :width], bias_G)
-        said, looked = [], []
+        states, contexts = [], []
         for gates_NG in gates_NTG.unbind(1):
             c_NE, _ = self._context(state_NLS, sources)
             s_ND, state_NLS = self.rnn.step_from(gates_NG + F.linear(c_NE, weight_GI[:, width:]), state_NLS)
-            said.append(s_ND)
-            looked.append(c_NE)
-        return torch.stack(said, dim=1), torch.stack(looked, dim=1)
+            states.append(s_ND)
+            contexts.append(c_NE)
+        return torch.stack(states, dim=1), torch.stack(contexts, dim=1)
 
     def _read_out(self, s: Tensor, c: Tensor) -> Tensor:
         return torch.tanh(self.readout(self.dropout(torch.cat((s, c), dim=-1))))

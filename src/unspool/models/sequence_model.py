@@ -1,4 +1,4 @@
-"""What every model that says sequences is made of: an embedding of its tokens, and a head."""
+"""Base classes of sequence models: language models and encoder–decoders, and their inference mode."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from unspool.engine.engine_choice import EngineName, ModuleSpec, choose_engine, 
 from unspool.heads import resolve_head
 from unspool.heads.kerbs import Kerbs
 from unspool.interfaces import Abilities
-from unspool.models.model_config import given
-from unspool.models.sources import Ends
+from unspool.models.model_config import check_build_arguments
+from unspool.models.sources import BoundaryTokens
 from unspool.tokenization import Tokenizer
 
 if TYPE_CHECKING:
@@ -23,28 +23,28 @@ if TYPE_CHECKING:
 
 
 def unit_embedding(vocab_size: int, width: int) -> nn.Embedding:
-    """Random vectors that are about as long as a unit vector."""
+    """A random embedding with vectors of norm about 1."""
     embed = nn.Embedding(vocab_size, width)
     nn.init.normal_(embed.weight, std=width**-0.5)
     return embed
 
 
 class SequenceModel(nn.Module, Abilities):
-    """A subclass gives itself `embed` and `head`."""
+    """Base class; a subclass sets `embed` and `head`."""
 
     config: Any
     embed: nn.Embedding
     head: Any
 
-    def __init__(self, config: Any, kind: type, text: TokenizerLike | None) -> None:
+    def __init__(self, config: Any, kind: type, tokenizer: TokenizerLike | None) -> None:
         super().__init__()
-        given(config, kind, text)
+        check_build_arguments(config, kind, tokenizer)
         self.config = config
-        self.tokenizer = text
+        self.tokenizer = tokenizer
         self.config_eos_ids: frozenset[int] = frozenset()
-        """End-of-text tokens that the model's files name, for a model without a tokenizer."""
+        """EOS tokens from the model's files, used without a tokenizer."""
         self.built: ModuleSpec = {}
-        """What it was made of, where its steps can be compiled (`engine.engine_choice`)."""
+        """The parts that the compiled engine needs (`engine.engine_choice`), or empty."""
         self._forced_engine: EngineName | None = None
 
     def __repr__(self) -> str:
@@ -56,15 +56,15 @@ class SequenceModel(nn.Module, Abilities):
         return f"{type(self).__name__}({weights + stored:,} parameters, {limit}engine {engine!r})"
 
     def new_head(self, tied: bool) -> Any:
-        """The head that its settings ask for; tied to the embedding, or not, where these do not say."""
+        """Build the head of the settings; `tied` is its default."""
         c = self.config
         return resolve_head(c.head, tied).build(c.width, c.vocab_size, self.embed)
 
     @property
     def engine(self) -> EngineName:
-        """What runs the steps of a text that begins now: "torch" or "compiled" (`engine.engine_choice`).
+        """The engine of the next text: "torch" or "compiled" (`engine.engine_choice`).
 
-        It is set to force one of them; None leaves the choice to the model again.
+        Set it to force one; None restores the automatic choice.
         """
         return choose_engine(self, self._forced_engine)
 
@@ -79,40 +79,40 @@ class SequenceModel(nn.Module, Abilities):
 
     @property
     def vocab_size(self) -> int:
-        """Width of the output: token ids go from 0 to vocab_size − 1."""
+        """The vocabulary size; token ids are 0 … vocab_size − 1."""
         size: int = self.config.vocab_size
         return size
 
     @property
     def eos_ids(self) -> frozenset[int]:
-        """The tokenizer's, or else the ones that the model's files name."""
+        """EOS tokens of the tokenizer or, without one, of the model's files."""
         return self.config_eos_ids if self.tokenizer is None else self.tokenizer.eos_ids
 
     @property
     def output_matrix(self) -> Tensor | None:
-        """(V, D): log p = log_softmax of its products with the hidden vector; None: the head has none."""
+        """(V, D): log p = log_softmax(matrix · hidden); None if the head does not have one."""
         weight: Tensor | None = self.head.weight
         return weight
 
     @property
     def rank_limit(self) -> int | None:
-        """The head's."""
+        """The rank limit of the head."""
         limit: int | None = self.head.rank_limit
         return limit
 
     @property
     def sense_head(self) -> Kerbs | None:
-        """Its head, where that is KerBS."""
+        """The head if it is KerBS, else None."""
         return self.head if isinstance(self.head, Kerbs) else None
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return next(self.parameters()).device
 
 
 class LanguageModel(SequenceModel):
-    """A model that continues texts. A subclass says what its head reads at every position: `hidden`."""
+    """Base class of decoder-only models; a subclass defines `hidden`, the input of the head."""
 
     def hidden(self, tokens_NT: Tensor) -> Tensor:
         """(N, T) → (N, T, D)."""
@@ -125,29 +125,31 @@ class LanguageModel(SequenceModel):
 
 
 class EncoderDecoder(SequenceModel):
-    """A model whose prompts are sources, with a vocabulary of their own where its settings say so."""
+    """Base class of encoder–decoders: prompts are sources, optionally with a separate vocabulary."""
 
-    def __init__(self, config: Any, kind: type, text: TokenizerLike | None) -> None:
-        super().__init__(config, kind, text)
-        self.ends = Ends.of(config.bos, config.eos, text, config.vocab_size)
-        apart = Ends.of_sources(config.bos, config.eos, text, config.source_vocab_size)
-        self.source_ends = apart or self.ends
+    def __init__(self, config: Any, kind: type, tokenizer: TokenizerLike | None) -> None:
+        super().__init__(config, kind, tokenizer)
+        self.ends = BoundaryTokens.of(config.bos, config.eos, tokenizer, config.vocab_size)
+        source_boundaries = BoundaryTokens.of_sources(
+            config.bos, config.eos, tokenizer, config.source_vocab_size
+        )
+        self.source_ends = source_boundaries or self.ends
         self.config_eos_ids = self.ends.eos
 
     @property
     def is_encoder_decoder(self) -> bool:
-        """Its prompt is a source."""
+        """True."""
         return True
 
     @property
     def source_vocab_size(self) -> int | None:
-        """Tokens of sources, where these have a vocabulary of their own."""
+        """The size of a separate source vocabulary, or None."""
         size: int | None = self.config.source_vocab_size
         return size
 
     @property
     def source_tokenizer(self) -> TokenizerLike | None:
-        """Their tokenizer, in that case, or where texts are said from right to left, and sources are not."""
+        """The tokenizer of sources if it differs: separate vocabulary, or right-to-left targets."""
         if self.tokenizer is None:
             return None
         if self.source_vocab_size is None:
@@ -159,41 +161,38 @@ class EncoderDecoder(SequenceModel):
         return self.tokenizer.source
 
 
-# How a model is run while it decodes: without gradients and without dropout, whatever mode it is in.
-#
-# A model that is being trained may be asked for text between two updates; it is in train mode again
-# afterwards. Where a model is in eval mode and one of its parts alone was put into train mode, that part
-# stays in it: whoever does so (for Monte Carlo dropout) means it.
-
-
 M = TypeVar("M", bound=nn.Module)
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 @contextmanager
-def decoding(model: nn.Module) -> Iterator[None]:
-    """Neither gradients nor dropout inside the block; every part is in its own mode again behind it."""
-    learning = [part for part in model.modules() if part.training] if model.training else []
-    for part in learning:
+def eval_inference(model: nn.Module) -> Iterator[None]:
+    """Disable gradients and dropout inside the block, then restore the mode of every module.
+
+    If the model is in eval mode, modules that were set to train mode separately stay in it (Monte Carlo
+    dropout).
+    """
+    training_modules = [part for part in model.modules() if part.training] if model.training else []
+    for part in training_modules:
         part.training = False
     try:
         with torch.inference_mode():
             yield
     finally:
-        for part in learning:
+        for part in training_modules:
             part.training = True
 
 
-def decodes(method: Callable[Concatenate[M, P], R]) -> Callable[Concatenate[M, P], R]:
-    """A method of a model that runs inside `decoding`."""
-    quiet = torch.inference_mode()(method)
+def inference_method(method: Callable[Concatenate[M, P], R]) -> Callable[Concatenate[M, P], R]:
+    """Decorator: run a method of a model inside `eval_inference`."""
+    fast_method = torch.inference_mode()(method)
 
     @wraps(method)
     def run(model: M, /, *args: P.args, **named: P.kwargs) -> R:
-        if not model.training:  # as a rule, and a step of a small model is a short time
-            return quiet(model, *args, **named)
-        with decoding(model):
+        if not model.training:  # the common, fast path
+            return fast_method(model, *args, **named)
+        with eval_inference(model):
             return method(model, *args, **named)
 
     return run

@@ -1,8 +1,4 @@
-"""The sources of an encoder–decoder while it decodes: read once, looked at by many rows.
-
-Rows of one source (the hypotheses of a beam) share what was computed of it. As long as each source has
-equally many rows, side by side, nothing is copied; otherwise each row gets its own copy.
-"""
+"""BOS and EOS of texts and sources, and the encoded sources of an encoder–decoder during decoding."""
 
 from __future__ import annotations
 
@@ -18,28 +14,29 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Ends:
-    """The tokens that begin and end a text."""
+class BoundaryTokens:
+    """The BOS and EOS tokens of a text."""
 
     bos: int
     eos: frozenset[int]
     source_bos: bool = False
-    """A BOS in front of a source stays there."""
+    """Keep a BOS at the start of a source."""
 
     @classmethod
-    def of(cls, bos: int | None, eos: int | None, text: TokenizerLike | None, vocab_size: int) -> Ends:
-        """From the settings of a model, or else from its text; EOS stands in for a BOS that is not there."""
-        if eos is None and text is not None and text.eos_ids:
-            ends = frozenset(text.eos_ids)
+    def of(
+        cls, bos: int | None, eos: int | None, tokenizer: TokenizerLike | None, vocab_size: int
+    ) -> BoundaryTokens:
+        """From the settings of a model or its tokenizer; EOS replaces a missing BOS."""
+        if eos is None and tokenizer is not None and tokenizer.eos_ids:
+            ends = frozenset(tokenizer.eos_ids)
         elif eos is not None:
             ends = frozenset({eos})
         else:
             raise ValueError(
-                "an encoder–decoder must know the token that ends a text: give eos (and bos), or build it "
-                "with a text that has them"
+                "an encoder–decoder needs an EOS token: set eos (and bos), or build it with a tokenizer"
             )
-        if bos is None and text is not None:
-            bos = text.bos_id
+        if bos is None and tokenizer is not None:
+            bos = tokenizer.bos_id
         begin = min(ends) if bos is None else bos
         for token in (begin, *ends):
             if not 0 <= token < vocab_size:
@@ -48,45 +45,45 @@ class Ends:
 
     @classmethod
     def of_sources(
-        cls, bos: int | None, eos: int | None, text: TokenizerLike | None, vocab_size: int | None
-    ) -> Ends | None:
+        cls, bos: int | None, eos: int | None, tokenizer: TokenizerLike | None, vocab_size: int | None
+    ) -> BoundaryTokens | None:
         """Those of sources with a vocabulary of their own, of `vocab_size` tokens; None: they have not."""
-        own = None if text is None else text.source
+        source_tokenizer = None if tokenizer is None else tokenizer.source
         if vocab_size is None:
-            if own is not None:
+            if source_tokenizer is not None:
                 raise ValueError(
                     "the text has a vocabulary of its own for sources, but the model has not: give "
-                    f"source_vocab_size={own.vocab_size}"
+                    f"source_vocab_size={source_tokenizer.vocab_size}"
                 )
             return None
-        if text is not None and own is None:
+        if tokenizer is not None and source_tokenizer is None:
             raise ValueError(
                 f"the model has {vocab_size} tokens for sources alone, but its text has no vocabulary for "
                 "these: give one (text.source)"
             )
-        return cls.of(bos, eos, own, vocab_size)
+        return cls.of(bos, eos, source_tokenizer, vocab_size)
 
     def source(self, prompt: Sequence[int]) -> list[int]:
-        """x₁ … xₙ EOS: a BOS in front is taken off as a rule, and EOS written where it is missing."""
+        """x₁ … xₙ EOS: removes a BOS (unless `source_bos`) and adds a missing EOS."""
         ids = list(prompt)
         if ids[:1] == [self.bos] and self.bos not in self.eos and not self.source_bos:
             del ids[0]
         return ids if ids and ids[-1] in self.eos else [*ids, min(self.eos)]
 
     def sources(self, prompts: Sequence[Sequence[int]], context: int | None) -> list[list[int]]:
-        """`source` of every prompt; one that is too long for the model's context is refused."""
-        found = [self.source(prompt) for prompt in prompts]
-        for place, ids in enumerate(found):
+        """`source` of every prompt; raises ValueError if one exceeds the context."""
+        sources = [self.source(prompt) for prompt in prompts]
+        for place, ids in enumerate(sources):
             if context is not None and len(ids) > context:
                 raise ValueError(
                     f"prompt {place} is a source of {len(ids)} tokens, its end included, and this model "
                     f"reads sources of at most {context}: shorten it"
                 )
-        return found
+        return sources
 
 
-def padded(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Rows of any lengths as one tensor (N, S), flush left, and their lengths (N)."""
+def pad_rows(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Rows as one right-padded tensor (N, S), and their lengths (N)."""
     longest = max(len(row) for row in rows)
     tokens = [[*row, *[0] * (longest - len(row))] for row in rows]
     lengths_N = torch.tensor([len(row) for row in rows], device=device)
@@ -94,35 +91,38 @@ def padded(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor,
 
 
 @dataclass(frozen=True)
-class Sources:
-    """Tensors whose first axis is the sources, and which of them each row looks at."""
+class EncodedSources:
+    """Encoded sources, shared by the rows of a source (the hypotheses of a beam).
 
-    kept: tuple[Any, ...]
-    """Of every source that there was at the start."""
+    If all sources have equally many adjacent rows, nothing is copied; otherwise each row gets a copy.
+    """
+
+    tensors: tuple[Any, ...]
+    """Tensors whose first axis is all sources of the start."""
     source_N: tuple[int, ...]
-    """Which source each row looks at."""
-    used: tuple[Any, ...]
+    """The source of each row."""
+    active: tuple[Any, ...]
     """Rows i·W … i·W + W − 1 look at used[…][i]."""
 
     @classmethod
-    def of(cls, *kept: Tensor | None) -> Sources:
-        """One row for each source; None is kept as None, but the first is a tensor."""
-        sources = cls(kept, (), kept)
-        return replace(sources, source_N=tuple(range(len(sources.kept[0]))))
+    def of(cls, *tensors: Tensor | None) -> EncodedSources:
+        """One row per source; entries may be None, except the first."""
+        sources = cls(tensors, (), tensors)
+        return replace(sources, source_N=tuple(range(len(sources.tensors[0]))))
 
-    def select(self, rows_M: Tensor) -> Sources:
+    def select(self, rows_M: Tensor) -> EncodedSources:
         """Reorder, repeat or drop rows."""
         source_M = tuple(self.source_N[row] for row in rows_M.tolist())
         if source_M == self.source_N:
             return self
         present = tuple(dict.fromkeys(source_M))
-        each = len(source_M) // len(present)
-        if source_M != tuple(source for source in present for _ in range(each)):
+        rows_per_source = len(source_M) // len(present)
+        if source_M != tuple(source for source in present for _ in range(rows_per_source)):
             present = source_M
-        return replace(self, source_N=source_M, used=self._taken(present))
+        return replace(self, source_N=source_M, active=self._select_sources(present))
 
-    def _taken(self, sources: tuple[int, ...]) -> tuple[Any, ...]:
-        if sources == tuple(range(len(self.kept[0]))):
-            return self.kept
-        indices = torch.tensor(sources, device=self.kept[0].device)
-        return tuple(None if it is None else it.index_select(0, indices) for it in self.kept)
+    def _select_sources(self, sources: tuple[int, ...]) -> tuple[Any, ...]:
+        if sources == tuple(range(len(self.tensors[0]))):
+            return self.tensors
+        indices = torch.tensor(sources, device=self.tensors[0].device)
+        return tuple(None if it is None else it.index_select(0, indices) for it in self.tensors)

@@ -1,4 +1,4 @@
-"""A Transformer language model, with every option that the GPT-2 and Llama families differ in.
+"""Transformer language model (decoder-only), with the options of the GPT-2 and Llama families.
 
     p(y) = Π_t p(y_t | y_{<t}),   log p(· | y_{<t}) = head(norm(block_L(… block_1(embed(y_{<t})))))
 
@@ -21,8 +21,8 @@ from unspool.engine.engine_choice import module_spec
 from unspool.heads.softmax import predict_step
 from unspool.interfaces import AttentionStack, Step
 from unspool.models.early_exits import Exits
-from unspool.models.model_config import VocabularyOptions, at_least_one, needs, positive
-from unspool.models.sequence_model import LanguageModel, decodes, unit_embedding
+from unspool.models.model_config import VocabularyOptions, check_given, check_positive, check_sizes
+from unspool.models.sequence_model import LanguageModel, inference_method, unit_embedding
 from unspool.models.transformer_shape import TransformerShape
 from unspool.nn.attention import KVCache
 from unspool.nn.positions import Rotary, add_positions
@@ -34,33 +34,30 @@ if TYPE_CHECKING:
 
 @dataclass
 class TransformerState:
-    """Keys and values of every layer, and how many columns each row leaves empty on its left.
+    """The decoding state: the KV cache of every layer, and the left padding of each row.
 
-    What a Transformer remembers of the rows that it is decoding.
-
-    Rows of different lengths stand flush right, so that one step writes one column for all of them; the
-    columns to the left of a shorter row are never looked at.
+    Rows are left-padded, so one step writes one column for all of them; padding is masked.
     """
 
     layers: list[KVCache]
     pad_N: Tensor
     padded: bool
     prompt_N: Tensor
-    """Which prompt each row began with: rows of one prompt agree on the first `prompt_length` columns."""
+    """The prompt of each row; rows of one prompt are equal in the first `prompt_length` columns."""
     prompt_length: int
 
     @property
     def length(self) -> int:
-        """Columns filled, empty ones on the left included."""
+        """The number of filled columns, including padding."""
         return self.layers[0].length if self.layers else 0
 
     def positions(self, new: int) -> Tensor:
-        """(N, new): the place of each new token in its own row; (1, new) where all rows agree."""
+        """(N, new): the position of each new token in its row; (1, new) if all rows agree."""
         columns = torch.arange(self.length, self.length + new, device=self.pad_N.device)
         return (columns - self.pad_N[:, None]).clamp_(min=0) if self.padded else columns[None]
 
     def mask(self, new: int, window: int | None = None) -> Tensor | None:
-        """(N, 1, new, all): where new tokens may look, in a window or anywhere; None: a causal triangle."""
+        """(N, 1, new, all): the attention mask of new tokens, with an optional window; None means causal."""
         wide = window is None or self.length + new <= window
         if wide and not self.padded and (new == 1 or self.length == 0):
             return None
@@ -69,7 +66,7 @@ class TransformerState:
         seen = (key >= self.pad_N[:, None, None]) & (key <= query)
         if not wide and window is not None:
             seen &= key > query - window
-        # A padding column looks at itself: a softmax over nothing would be NaN.
+        # A padding column attends to itself, because a softmax over nothing would be NaN.
         return (seen | (key == query)).unsqueeze(1)
 
     @torch.inference_mode()
@@ -83,79 +80,78 @@ class TransformerState:
         return TransformerState(self.layers, pad_M, bool(pad_M.any()), prompt_M, self.prompt_length)
 
     def truncate(self, length: int) -> TransformerState:
-        """Forget the columns from `length` on."""
+        """Drop the columns from `length` on."""
         for layer in self.layers:
             layer.truncate(length)
         return self
 
 
-ROOM = 128
-"""Columns kept free for new tokens when a prompt is read."""
+CACHE_RESERVE = 128
+"""Columns reserved for new tokens when a prompt is read."""
 
 
 LMState = TransformerState | CompiledState
-"""What the model remembers, of whichever engine."""
+"""The decoding state of either engine."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerConfig(TransformerShape, VocabularyOptions):
-    """The shape of a Transformer language model."""
+    """Settings of a Transformer language model."""
 
     layers: int
     embed_scale: float = 1.0
-    """What an embedding is multiplied by (Gemma: √width)."""
+    """The factor of embeddings (Gemma: √width)."""
     window: int | None = None
-    """How many tokens, itself included, a token sees in `windowed_layers`."""
+    """The sliding window of `windowed_layers`, including the token itself."""
     windowed_layers: tuple[int, ...] = ()
     """Sliding-window layers, from 0 on (Gemma 2 and 3, Mistral, Phi-3)."""
     window_rotary_base: float | None = None
-    """The rotary base of these layers, which no stretching touches; None is that of all others (Gemma 3)."""
+    """The unscaled rotary base of these layers (Gemma 3); None means that of the others."""
     unrotated_layers: tuple[int, ...] = ()
     """Layers without rotary positions (SmolLM3)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least_one(self, "vocab_size", "layers", "window")
-        positive(self, "embed_scale")
+        check_sizes(self, "vocab_size", "layers", "window")
+        check_positive(self, "embed_scale")
         for name in ("windowed_layers", "unrotated_layers"):
             if any(not 0 <= layer < self.layers for layer in getattr(self, name)):
                 raise ValueError(
-                    f"{name}={getattr(self, name)!r:.80} names a layer that there is not: they run from 0 to "
-                    f"{self.layers - 1}"
+                    f"{name}={getattr(self, name)!r:.80} must contain layers from 0 to {self.layers - 1}"
                 )
         if self.windowed_layers:
-            needs({"window": self.window}, "windowed_layers")
+            check_given({"window": self.window}, "windowed_layers")
 
     def rotaries(self) -> list[Rotary | None]:
-        """What turns queries and keys in every layer."""
-        most, windowed = self.rotary(), self.rotary()
-        if most is not None and self.window_rotary_base is not None:
+        """The rotary positions of every layer."""
+        rotary_default, windowed = self.rotary(), self.rotary()
+        if rotary_default is not None and self.window_rotary_base is not None:
             windowed = Rotary(self.each_width, self.window_rotary_base, turned_width=self.rotary_width)
         return [
             None
             if layer in self.unrotated_layers
             else windowed
             if layer in self.windowed_layers and self.window_rotary_base is not None
-            else most
+            else rotary_default
             for layer in range(self.layers)
         ]
 
     def windows(self) -> list[int | None]:
-        """How far every layer sees; None: to the beginning."""
+        """The sliding window of every layer; None means full attention."""
         return [self.window if layer in self.windowed_layers else None for layer in range(self.layers)]
 
-    def build(self, text: TokenizerLike | None = None) -> TransformerLM:
-        """A model of this shape, with random weights."""
-        return TransformerLM(self, text)
+    def build(self, tokenizer: TokenizerLike | None = None) -> TransformerLM:
+        """Build a model with random weights."""
+        return TransformerLM(self, tokenizer)
 
 
 class TransformerLM(LanguageModel):
-    """Reads tokens left to right and says how probable each next one is."""
+    """A decoder-only Transformer."""
 
     config: TransformerConfig
 
-    def __init__(self, config: TransformerConfig, text: TokenizerLike | None = None) -> None:
-        super().__init__(config, TransformerConfig, text)
+    def __init__(self, config: TransformerConfig, tokenizer: TokenizerLike | None = None) -> None:
+        super().__init__(config, TransformerConfig, tokenizer)
         c = config
         self.embed = unit_embedding(c.vocab_size, c.width)
         self.positions = c.added()
@@ -169,53 +165,53 @@ class TransformerLM(LanguageModel):
 
     @property
     def context(self) -> int | None:
-        """The most tokens of a row; None: any number."""
+        """The maximum number of tokens; None means no limit."""
         return self.config.context
 
     @property
     def layers(self) -> int:
-        """How many blocks there are."""
+        """The number of blocks."""
         return self.config.layers
 
     @property
     def rewindable(self) -> Self:
-        """It can forget what it has read."""
+        """This model."""
         return self
 
     @property
     def joining(self) -> CompiledJoining | None:
-        """Rows of many askers stand in one state where its steps are compiled."""
+        """Batching of requests in one state, if the engine is compiled."""
         return CompiledJoining() if self.engine == "compiled" else None
 
     @property
     def forking(self) -> CompiledForking | None:
-        """What texts have in common is read once, where its steps are compiled."""
+        """Prefix sharing, if the engine is compiled."""
         return CompiledForking() if self.engine == "compiled" else None
 
     @property
     def prompt_reading(self) -> Self:
-        """It can tell what its head would have read."""
+        """This model."""
         return self
 
     @property
     def layered(self) -> Self:
-        """It can tell what its early layers would have said."""
+        """This model."""
         return self
 
     @property
     def attention_heads(self) -> tuple[tuple[int, int], ...]:
-        """Its layers, and the heads in each."""
+        """(layers, heads)."""
         return ((self.config.layers, self.config.heads),)
 
     @property
     def attention_reading(self) -> Self:
-        """It can tell where its heads look."""
+        """This model."""
         return self
 
     def hidden(
         self, tokens_NT: Tensor, state: LMState | None = None, attentions: list[Tensor] | None = None
     ) -> Tensor:
-        """(N, T) → (N, T, D): what the head reads at every position, after the tokens in `state`."""
+        """(N, T) → (N, T, D): the input of the head at every position, after the tokens in `state`."""
         if isinstance(state, CompiledState):
             return state.hidden(tokens_NT)
         for x_NTD in self.depths(tokens_NT, state, attentions):
@@ -224,11 +220,11 @@ class TransformerLM(LanguageModel):
         return normed
 
     def hidden_for(self, batch: Batch) -> Tensor:
-        """(N, T, D): rows are padded on the right, where no earlier token looks."""
+        """(N, T, D) of right-padded rows."""
         return self.hidden(batch.inputs_NT)
 
     def read_attention(self, batch: Batch) -> tuple[Tensor, tuple[AttentionStack, ...]]:
-        """`hidden_for`, and where the heads of every layer look."""
+        """`hidden_for`, and the attention weights of every layer."""
         attentions: list[Tensor] = []
         hidden_NTD = self.hidden(batch.inputs_NT, attentions=attentions)
         return hidden_NTD, (AttentionStack(tuple(attentions), batch.lengths_N),)
@@ -236,7 +232,7 @@ class TransformerLM(LanguageModel):
     def depths(
         self, tokens_NT: Tensor, state: TransformerState | None = None, attentions: list[Tensor] | None = None
     ) -> Iterator[Tensor]:
-        """(N, T) → (N, T, D) again and again: before the first block, then after each of them."""
+        """Yield (N, T, D) before the first block and after each block."""
         state = self._empty(tokens_NT) if state is None else state
         T = tokens_NT.shape[1]
         positions_NT = state.positions(T)
@@ -247,7 +243,7 @@ class TransformerLM(LanguageModel):
         if self.positions is not None:
             x_NTD = add_positions(x_NTD, self.positions(positions_NT))
         needed = state.length + T
-        turns = {
+        rotary_tables = {
             it: it.tables(positions_NT, needed) for it in dict.fromkeys(self._rotaries) if it is not None
         }
         x_NTD = self.dropout(x_NTD)
@@ -255,17 +251,19 @@ class TransformerLM(LanguageModel):
         pasts: Sequence[KVCache | None] = state.layers or [None] * len(self.blocks)
         for layer, (block, past) in enumerate(zip(self.blocks, pasts, strict=True)):
             rotary, window = self._rotaries[layer], self._windows[layer]
-            x_NTD = block(x_NTD, None if rotary is None else turns[rotary], masks[window], past, attentions)
+            x_NTD = block(
+                x_NTD, None if rotary is None else rotary_tables[rotary], masks[window], past, attentions
+            )
             yield x_NTD
 
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, LMState]:
-        """Read the prompts in one pass, the shorter ones flush right."""
+        """Read left-padded prompts in one pass."""
         _, step, state = self.read_all(prompts)
         return step, state
 
-    @decodes
+    @inference_method
     def read_all(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Step, LMState]:
-        """`start`, and what the head would read at every place of the prompts: (N, T, D), flush right."""
+        """`start`, and the input of the head at every position of the left-padded prompts, (N, T, D)."""
         tokens_NT, state = self.lay_out(prompts)
         hidden_NTD = self.hidden(tokens_NT, state)
         hidden_ND = hidden_NTD[:, -1]
@@ -274,14 +272,14 @@ class TransformerLM(LanguageModel):
         return hidden_NTD, predict_step(self.head, hidden_ND), state
 
     def lay_out(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, LMState]:
-        """Prompts of any lengths as one batch, the shorter ones flush right, and a state to read it."""
+        """A left-padded batch of prompts, and an empty state for it."""
         longest = max(len(prompt) for prompt in prompts)
         rows = [[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts]
         if self.engine == "compiled":
             return torch.tensor(rows), prompt_state(self, prompts)
         pad_N = torch.tensor([longest - len(prompt) for prompt in prompts], device=self.device)
         state = TransformerState(
-            [KVCache(ROOM) for _ in self.blocks],
+            [KVCache(CACHE_RESERVE) for _ in self.blocks],
             pad_N,
             bool(pad_N.any()),
             torch.arange(len(prompts), device=self.device),
@@ -289,7 +287,7 @@ class TransformerLM(LanguageModel):
         )
         return torch.tensor(rows, device=self.device), state
 
-    @decodes
+    @inference_method
     def step(self, state: LMState, tokens_N: Tensor) -> tuple[Step, LMState]:
         """Append one token to every row."""
         if isinstance(state, CompiledState):
@@ -297,24 +295,24 @@ class TransformerLM(LanguageModel):
         hidden_ND = self.hidden(tokens_N[:, None], state)[:, 0]
         return predict_step(self.head, hidden_ND), state
 
-    @decodes
+    @inference_method
     def extend(self, state: LMState, tokens_NT: Tensor) -> tuple[Step, LMState]:
-        """Append T tokens to every row; the Step has T rows for each of them."""
+        """Append T tokens to every row; the Step has T rows per row."""
         if isinstance(state, CompiledState):
             return state.extend(tokens_NT), state
         return predict_step(self.head, self.hidden(tokens_NT, state).flatten(0, 1)), state
 
     def rewind(self, state: LMState, tokens: int) -> LMState:
-        """Forget the last `tokens` tokens of every row."""
+        """Drop the last `tokens` tokens of every row."""
         if isinstance(state, CompiledState):
             return state.rewind(tokens)
         return state.truncate(state.length - tokens)
 
     def exits(self, layers: Sequence[int]) -> Exits:
-        """The same model, whose Steps also say what these layers would (0 = no block, 1 = the first)."""
+        """The same model with early exits after these numbers of blocks (0 means the embedding)."""
         return Exits(self, tuple(layers))
 
     def _empty(self, tokens_NT: Tensor) -> TransformerState:
-        """A state that remembers nothing: for one parallel pass over whole sequences."""
+        """A state without a cache, for one parallel pass over whole sequences."""
         pad_N = torch.zeros(len(tokens_NT), dtype=torch.long, device=tokens_NT.device)
         return TransformerState([], pad_N, False, pad_N, 0)

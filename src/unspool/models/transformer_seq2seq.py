@@ -29,9 +29,9 @@ from unspool.engine.engine_choice import module_spec
 from unspool.heads.softmax import predict_step
 from unspool.interfaces import AttentionStack, Step
 from unspool.models.encoders import TransformerEncoder
-from unspool.models.model_config import PairOptions, at_least_one, positive
-from unspool.models.sequence_model import EncoderDecoder, decodes
-from unspool.models.sources import Sources, padded
+from unspool.models.model_config import PairOptions, check_positive, check_sizes
+from unspool.models.sequence_model import EncoderDecoder, inference_method
+from unspool.models.sources import EncodedSources, pad_rows
 from unspool.models.transformer_lm import TransformerState
 from unspool.models.transformer_shape import TransformerShape
 from unspool.nn.attention import KVCache
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from unspool.data.batch import Batch
     from unspool.interfaces import TokenizerLike
 
-ROOM = 32
+CACHE_RESERVE = 32
 """Columns kept free for new tokens at the start."""
-MOST_SPREAD, MOST_LOGIT = 0.5, 8.0
+MAX_EMBED_STD, MAX_INITIAL_LOGIT = 0.5, 8.0
 """s is at most the first, and s·√D, the largest logit at the beginning, at most the second."""
 
 
@@ -71,9 +71,9 @@ class TransformerSeq2SeqConfig(TransformerShape, PairOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.embed_scale is not None:
-            positive(self, "embed_scale")
-        at_least_one(self, "vocab_size", "source_vocab_size", "encoder_layers", "decoder_layers")
-        at_least_one(self, "relative_buckets", "relative_distance")
+            check_positive(self, "embed_scale")
+        check_sizes(self, "vocab_size", "source_vocab_size", "encoder_layers", "decoder_layers")
+        check_sizes(self, "relative_buckets", "relative_distance")
         if self.positions == "relative":
             self._check_relative()
 
@@ -95,9 +95,9 @@ class TransformerSeq2SeqConfig(TransformerShape, PairOptions):
             return None
         return RelativePositions(self.heads, self.relative_buckets, self.relative_distance, causal=causal)
 
-    def build(self, text: TokenizerLike | None = None) -> TransformerSeq2Seq:
+    def build(self, tokenizer: TokenizerLike | None = None) -> TransformerSeq2Seq:
         """A model of this shape, with random weights."""
-        return TransformerSeq2Seq(self, text)
+        return TransformerSeq2Seq(self, tokenizer)
 
 
 @dataclass
@@ -105,7 +105,7 @@ class TransformerSeq2SeqState:
     """What the decoder remembers of its own rows, and what it may look at."""
 
     past: TransformerState
-    sources: Sources
+    sources: EncodedSources
     """Padding (B, 1, 1, S) last, before it the keys and the values of every layer."""
 
     @torch.inference_mode()
@@ -121,7 +121,7 @@ TranslationState = TransformerSeq2SeqState | CompiledState
 def embedding(vocab_size: int, width: int, scale: float | None = None) -> nn.Embedding:
     """Random vectors whose entries, times the scale (None: √D), have the standard deviation s."""
     embed = nn.Embedding(vocab_size, width)
-    spread = min(MOST_SPREAD, MOST_LOGIT * width**-0.5)
+    spread = min(MAX_EMBED_STD, MAX_INITIAL_LOGIT * width**-0.5)
     nn.init.normal_(embed.weight, std=spread * (width**-0.5 if scale is None else 1 / scale))
     return embed
 
@@ -131,13 +131,15 @@ class TransformerSeq2Seq(EncoderDecoder):
 
     config: TransformerSeq2SeqConfig
 
-    def __init__(self, config: TransformerSeq2SeqConfig, text: TokenizerLike | None = None) -> None:
-        super().__init__(config, TransformerSeq2SeqConfig, text)
+    def __init__(self, config: TransformerSeq2SeqConfig, tokenizer: TokenizerLike | None = None) -> None:
+        super().__init__(config, TransformerSeq2SeqConfig, tokenizer)
         c = config
         self.source_ends = replace(self.source_ends, source_bos=c.source_bos)
-        own = c.source_vocab_size
+        source_vocab_size = c.source_vocab_size
         self.embed = embedding(c.vocab_size, c.width, c.embed_scale)
-        self.source_embed = embedding(own, c.width, c.embed_scale) if own else None
+        self.source_embed = (
+            embedding(source_vocab_size, c.width, c.embed_scale) if source_vocab_size else None
+        )
         self.scale = math.sqrt(c.width) if c.embed_scale is None else float(c.embed_scale)
         norms = [c.new_norm() if c.embed_norm else None for _ in range(2)]
         self.encoder = TransformerEncoder(
@@ -188,11 +190,11 @@ class TransformerSeq2Seq(EncoderDecoder):
         """It can tell where its heads look at the source."""
         return self
 
-    def read(self, source_NS: Tensor, lengths_N: Tensor) -> Sources:
+    def read(self, source_NS: Tensor, lengths_N: Tensor) -> EncodedSources:
         """Encode sources, and compute keys and values of every layer once, for all steps of decoding."""
         memory_NSD, padding_N11S = self.encode(source_NS, lengths_N)
         kv = [it for block in self.blocks for it in block.cross_attention.keys_values(memory_NSD)]
-        return Sources.of(*(it.contiguous() for it in kv), padding_N11S)
+        return EncodedSources.of(*(it.contiguous() for it in kv), padding_N11S)
 
     def encode(
         self, source_NS: Tensor, lengths_N: Tensor, attentions: list[Tensor] | None = None
@@ -205,7 +207,7 @@ class TransformerSeq2Seq(EncoderDecoder):
     def hidden(
         self,
         tokens_NT: Tensor,
-        sources: Sources | EncoderOutput,
+        sources: EncodedSources | EncoderOutput,
         past: TransformerState | None = None,
         attentions: list[Tensor] | None = None,
         cross_attentions: list[Tensor] | None = None,
@@ -215,23 +217,25 @@ class TransformerSeq2Seq(EncoderDecoder):
         length, mask = (0, None) if past is None else (past.length, past.mask(T))
         mask = mask if self.relative is None else self.relative(length, T)
         positions_1T = torch.arange(length, length + T, device=tokens_NT.device)[None]
-        x_NTD = self._entered(tokens_NT, None if self.positions is None else self.positions(positions_1T))
+        x_NTD = self._embed_tokens(
+            tokens_NT, None if self.positions is None else self.positions(positions_1T)
+        )
         x_NTD = self.dropout(x_NTD)
         rotary = None if self._rotary is None else self._rotary.tables(positions_1T, length + T)
         for layer, block in enumerate(self.blocks):
             source = sources if isinstance(sources, EncoderOutput) else _layer_source(sources, layer)
-            kept = None if past is None else past.layers[layer]
-            x_NTD = block(x_NTD, rotary, mask, kept, attentions, source, cross_attentions)
+            cache = None if past is None else past.layers[layer]
+            x_NTD = block(x_NTD, rotary, mask, cache, attentions, source, cross_attentions)
         normed: Tensor = self.norm(x_NTD)
         return normed
 
     def hidden_once(
-        self, tokens_N: Tensor, sources: Sources, past: TransformerState
+        self, tokens_N: Tensor, sources: EncodedSources, past: TransformerState
     ) -> tuple[Tensor, Tensor]:
         """The same for one token of every row, (N, D), and where the last layer looked, (N, S)."""
-        here = tokens_N.device
-        x_ND = self._entered(
-            tokens_N, None if self.positions is None else self.positions.at(past.length, here)
+        device = tokens_N.device
+        x_ND = self._embed_tokens(
+            tokens_N, None if self.positions is None else self.positions.at(past.length, device)
         )
         x_ND = self.dropout(x_ND) if self.training else x_ND
         rotary = None if self._rotary is None else self._rotary.at(past.length, x_ND.device)
@@ -243,11 +247,11 @@ class TransformerSeq2Seq(EncoderDecoder):
             if layer < last:
                 x_ND = block.attend_to_source(x_ND, source)
             else:
-                x_ND, looked_NS = block.attend_to_source_with_attention(x_ND, source)
+                x_ND, attention_NS = block.attend_to_source_with_attention(x_ND, source)
             x_ND = block.apply_feed_forward(x_ND)
-        return self.norm(x_ND), looked_NS
+        return self.norm(x_ND), attention_NS
 
-    def _entered(self, tokens: Tensor, added: Tensor | None) -> Tensor:
+    def _embed_tokens(self, tokens: Tensor, added: Tensor | None) -> Tensor:
         """What the first block reads, but for dropout."""
         x: Tensor = self.embed(tokens) * self.scale
         x = x if added is None else add_positions(x, added)
@@ -283,28 +287,28 @@ class TransformerSeq2Seq(EncoderDecoder):
         logp: Tensor = self.head(self.hidden(tokens_NT, self.encode(source_NS, lengths_N)))
         return logp
 
-    @decodes
+    @inference_method
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, TranslationState]:
         """Read the sources; the Step is about the first token of each translation."""
-        framed = self.source_ends.sources(prompts, self.context)
+        source_rows = self.source_ends.sources(prompts, self.context)
         if self.engine == "compiled":
-            return self.step(translation_state(self, framed), torch.full((len(prompts),), self.ends.bos))
-        sources = self.read(*padded(framed, self.device))
+            return self.step(translation_state(self, source_rows), torch.full((len(prompts),), self.ends.bos))
+        sources = self.read(*pad_rows(source_rows, self.device))
         rows_N = torch.arange(len(prompts), device=self.device)
-        layers = [KVCache(ROOM) for _ in self.blocks]
+        layers = [KVCache(CACHE_RESERVE) for _ in self.blocks]
         past = TransformerState(layers, torch.zeros_like(rows_N), False, rows_N, 0)
         begin_N = torch.full((len(prompts),), self.ends.bos, device=self.device)
         return self.step(TransformerSeq2SeqState(past, sources), begin_N)
 
-    @decodes
+    @inference_method
     def step(self, state: TranslationState, tokens_N: Tensor) -> tuple[Step, TranslationState]:
         """Append one token to every row."""
         if isinstance(state, CompiledState):
             return state.step(tokens_N), state
-        hidden_ND, looked_NS = self.hidden_once(tokens_N, state.sources, state.past)
-        return predict_step(self.head, hidden_ND, looked_NS), state
+        hidden_ND, attention_NS = self.hidden_once(tokens_N, state.sources, state.past)
+        return predict_step(self.head, hidden_ND, attention_NS), state
 
-    @decodes
+    @inference_method
     def extend(self, state: TranslationState, tokens_NT: Tensor) -> tuple[Step, TranslationState]:
         """Append T tokens to every row; the Step has T rows for each of them."""
         if isinstance(state, CompiledState):
@@ -320,9 +324,9 @@ class TransformerSeq2Seq(EncoderDecoder):
         return state
 
 
-def _layer_source(sources: Sources, layer: int) -> CrossKeyValues:
+def _layer_source(sources: EncodedSources, layer: int) -> CrossKeyValues:
     """Keys, values and padding that a layer looks at while it decodes."""
-    return (*sources.used[2 * layer : 2 * layer + 2], sources.used[-1])
+    return (*sources.active[2 * layer : 2 * layer + 2], sources.active[-1])
 
 
 def _sources(batch: Batch) -> tuple[Tensor, Tensor]:

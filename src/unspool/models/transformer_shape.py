@@ -1,4 +1,4 @@
-"""The options that Transformer encoders and decoders share, and the parts that they are made of."""
+"""Settings that Transformer encoders and decoders share, and their building blocks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from typing import Any, ClassVar
 from torch import nn
 
 from unspool.config import check_types
-from unspool.models.model_config import at_least_one, needs, one_of, positive, shares
+from unspool.models.model_config import (
+    check_choices,
+    check_fractions,
+    check_given,
+    check_positive,
+    check_sizes,
+)
 from unspool.nn.attention import QUERY_KEY_NORMS as QK_NORMS, CrossAttention, QueryKeyNorm, SelfAttention
 from unspool.nn.keyless_attention import KeylessAttention, check_no_rotary
 from unspool.nn.norms import NORMS, RESIDUALS, ResidualConfig
@@ -23,41 +29,40 @@ ATTENTIONS: dict[str, type[SelfAttention] | type[KeylessAttention]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerShape:
-    """Sizes and choices of Transformer blocks."""
+    """Settings of Transformer blocks."""
 
     POSITIONS: ClassVar[tuple[str, ...]] = (*ADDED_POSITIONS, "rotary", "none")
-    """Ways to tell where a token stands that a model of this shape has."""
+    """The supported position encodings."""
 
     width: int
     heads: int
     inner_width: int
-    """Between the two matrices of the feed-forward network."""
+    """The inner width of the feed-forward network."""
     kv_heads: int | None = None
-    """Heads of keys and values, each shared by a group of query heads; None is one for each of them."""
+    """Key–value heads, each shared by a group of query heads; None means as many as `heads`."""
     head_width: int | None = None
-    """None is width / heads."""
+    """The width of a head; None means width / heads."""
     norm: str = "rms"
     norm_eps: float = 1e-5
     norm_place: str = "pre"
     positions: str = "rotary"
-    """"rotary", "sinusoidal", "sinusoidal_halves" (Marian's order), "learned" (needs `context`), or "none": a
-    bag of words."""
+    """"rotary", "sinusoidal", "sinusoidal_halves" (Marian's order), "learned" (needs `context`) or "none"."""
     rotary_base: float = 10000.0
     rotary_scaling: RotaryScaling | None = None
-    """How rotary positions were stretched to a longer context (Llama 3)."""
+    """Llama 3's scaling of rotary positions to a longer context."""
     rotary_yarn: YarnScaling | None = None
-    """The same by YaRN."""
+    """YaRN scaling of rotary positions."""
     rotary_factor: float = 1.0
-    """All rotary waves are slower by this."""
+    """The divisor of all rotary frequencies."""
     rotary_width: int | None = None
-    """How many numbers of a head are turned, the first ones; None is all of them."""
+    """The number of rotated dimensions of a head; None means all."""
     qk_norm: str = "none"
-    """How queries and keys are normalised: "none", each "head" (Qwen 3, Gemma 3), the "whole" (OLMo 2)."""
+    """QK-norm: "none", per "head" (Qwen 3, Gemma 3) or over the "whole" (OLMo 2)."""
     attention_cap: float | None = None
-    """Scores of attention are bent to stay below it (Gemma 2)."""
+    """Soft cap of attention scores (Gemma 2)."""
     context: int | None = None
-    """The most tokens of a row, which learnt positions need; None is no limit. In an encoder–decoder it is
-    each side's own: of a source with its EOS, and of a target with its BOS."""
+    """The maximum number of tokens; None means no limit. In an encoder–decoder it applies to each side
+    (a source with EOS, a target with BOS)."""
     activation: str = "swiglu"
     bias: bool = False
     """A bias in every projection."""
@@ -65,12 +70,11 @@ class TransformerShape:
     """A bias in the query, key and value projections only."""
     dropout: float = 0.0
     attention: str = "query_key"
-    """How positions of one text look at each other: by queries and keys ("query_key"), or by one matrix for
-    each head ("keyless"), which rotary positions do not allow."""
+    """"query_key" attention, or "keyless" with one matrix per head (not with rotary positions)."""
 
     def __post_init__(self) -> None:
         check_types(self)
-        one_of(
+        check_choices(
             self,
             norm=NORMS,
             norm_place=RESIDUALS,
@@ -79,25 +83,21 @@ class TransformerShape:
             attention=ATTENTIONS,
             qk_norm=QK_NORMS,
         )
-        at_least_one(
+        check_sizes(
             self, "width", "heads", "inner_width", "kv_heads", "head_width", "context", "rotary_width"
         )
-        shares(self, "dropout", "norm_eps")
-        positive(self, "rotary_base", "rotary_factor")
+        check_fractions(self, "dropout", "norm_eps")
+        check_positive(self, "rotary_base", "rotary_factor")
         if self.attention_cap is not None:
-            positive(self, "attention_cap")
+            check_positive(self, "attention_cap")
         if self.head_width is None and self.width % self.heads:
-            raise ValueError(
-                f"width={self.width} cannot be shared by heads={self.heads}: give a divisor, or a head_width"
-            )
+            raise ValueError(f"heads={self.heads} must divide width={self.width}, or set head_width")
         if self.heads % self.key_value_heads:
-            raise ValueError(
-                f"heads={self.heads} cannot share kv_heads={self.kv_heads}: give a divisor of heads"
-            )
+            raise ValueError(f"kv_heads={self.kv_heads} must divide heads={self.heads}")
         if self.attention == "keyless":
             check_no_rotary(self.positions == "rotary")
             if self.qk_norm != "none" or self.attention_cap is not None:
-                raise ValueError("qk_norm and attention_cap are for attention = 'query_key': leave them out")
+                raise ValueError("qk_norm and attention_cap need attention = 'query_key': remove them")
         turned = self.each_width if self.rotary_width is None else self.rotary_width
         if self.positions == "rotary" and (turned % 2 or turned > self.each_width):
             raise ValueError(
@@ -113,27 +113,27 @@ class TransformerShape:
         if self.positions.startswith("sinusoidal") and self.width % 2:
             raise ValueError(f"sinusoidal positions need an even width, not {self.width}")
         if self.positions == "learned":
-            needs({"context": self.context}, "positions='learned'")
+            check_given({"context": self.context}, "positions='learned'")
 
     @property
     def each_width(self) -> int:
-        """Of one head."""
+        """The width of one head."""
         return self.head_width or self.width // self.heads
 
     @property
     def key_value_heads(self) -> int:
-        """Heads of keys and values."""
+        """The number of key–value heads."""
         return self.kv_heads or self.heads
 
     def rotary(self) -> Rotary | None:
-        """What turns queries and keys, where positions are rotary."""
+        """The rotary positions, or None."""
         if self.positions != "rotary":
             return None
         scaling = self.rotary_scaling or self.rotary_yarn
         return Rotary(self.each_width, self.rotary_base, scaling, self.rotary_width, self.rotary_factor)
 
     def added(self) -> Sinusoidal | Learned | None:
-        """What is added to the embeddings, where positions are added."""
+        """The positions that are added to embeddings, or None."""
         return (
             ADDED_POSITIONS[self.positions](self.width, self.context or 1)
             if self.positions in ADDED_POSITIONS
@@ -141,11 +141,11 @@ class TransformerShape:
         )
 
     def block(self, *, causal: bool) -> Block:
-        """Self-attention and the feed-forward network."""
+        """A block of self-attention and feed-forward."""
         return Block(self._attention(causal), self._feed_forward(), self._residual())
 
     def cross_block(self, *, causal: bool = True) -> CrossBlock:
-        """Self-attention, causal or not, cross-attention and the feed-forward network."""
+        """A block of self-attention, cross-attention and feed-forward."""
         cross = CrossAttention(
             self.width,
             self.heads,
@@ -157,11 +157,11 @@ class TransformerShape:
         return CrossBlock(self._attention(causal), cross, self._feed_forward(), self._residual())
 
     def last_norm(self) -> nn.Module:
-        """Behind the last block; under post-norm it is normalised already."""
+        """The norm after the last block; the identity with post-norm."""
         return nn.Identity() if self.norm_place == "post" else self.new_norm()
 
     def new_norm(self) -> nn.Module:
-        """A norm as all others of this shape."""
+        """A norm with these settings."""
         return NORMS[self.norm](self.width, self.norm_eps)
 
     def _attention(self, causal: bool) -> SelfAttention | KeylessAttention:

@@ -1,12 +1,11 @@
-"""A neural trigram language model: the next word from the last two.
+"""A neural trigram language model: predicts the next token from the last two.
 
     p(w_{t+2} = w | w_t, w_{t+1}) = softmax_w β h(e(w_t), e(w_{t+1}))ᵀ e(w)
     h(e, e′) = W₂ tanh(W₁ [e ; e′] + b) + b′
 
-Bengio et al. 2003, §2 (papers.bib: bengio2003neural). With no randomness (β → ∞) it must say a pair of words
-twice within V² + 1 steps, and goes round in a circle from there.
-Differs from the paper: the output vectors are the input embedding, and there are no direct connections.
-A text of one token is continued as if that token stood there twice.
+Bengio et al. 2003, §2 (papers.bib: bengio2003neural). Without randomness (β → ∞) it must repeat a pair of
+tokens within V² + 1 steps and then loops. Differs from the paper: the output vectors are the input
+embedding, without direct connections. A prompt of one token is treated as if the token occurred twice.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from unspool.config import check_types
 from unspool.heads import HeadConfig
 from unspool.heads.softmax import predict_step
 from unspool.interfaces import Step
-from unspool.models.model_config import at_least_one, positive, shares
-from unspool.models.sequence_model import LanguageModel, decodes, unit_embedding
+from unspool.models.model_config import check_fractions, check_positive, check_sizes
+from unspool.models.sequence_model import LanguageModel, inference_method, unit_embedding
 from unspool.nn.linear import Linear
 
 if TYPE_CHECKING:
@@ -33,31 +32,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TrigramConfig:
-    """The shape of a neural trigram model."""
+    """Settings of a neural trigram model."""
 
     vocab_size: int
     width: int
     inner_width: int
     beta: float = 1.0
-    """Inverse temperature: what h is multiplied by."""
+    """Inverse temperature, the factor of h."""
     dropout: float = 0.0
     head: HeadConfig | None = None
-    """How hidden vectors become probabilities; None is the plain softmax with the embedding as its matrix."""
+    """The head; None means a softmax tied to the embedding."""
 
     def __post_init__(self) -> None:
         check_types(self)
-        at_least_one(self, "vocab_size", "width", "inner_width")
-        shares(self, "dropout")
-        positive(self, "beta")
+        check_sizes(self, "vocab_size", "width", "inner_width")
+        check_fractions(self, "dropout")
+        check_positive(self, "beta")
 
-    def build(self, text: TokenizerLike | None = None) -> Trigram:
+    def build(self, tokenizer: TokenizerLike | None = None) -> Trigram:
         """A model of this shape, with random weights."""
-        return Trigram(self, text)
+        return Trigram(self, tokenizer)
 
 
 @dataclass(frozen=True)
 class TrigramState:
-    """The last tokens of every row; only the last two are looked at, the others can be rewound to."""
+    """The tokens of every row; only the last two matter, the others allow rewinding."""
 
     tokens_NT: Tensor
 
@@ -67,12 +66,12 @@ class TrigramState:
 
 
 class Trigram(LanguageModel):
-    """Sees two words and says how probable each next one is."""
+    """Predicts the next token from the last two."""
 
     config: TrigramConfig
 
-    def __init__(self, config: TrigramConfig, text: TokenizerLike | None = None) -> None:
-        super().__init__(config, TrigramConfig, text)
+    def __init__(self, config: TrigramConfig, tokenizer: TokenizerLike | None = None) -> None:
+        super().__init__(config, TrigramConfig, tokenizer)
         c = config
         self.embed = unit_embedding(c.vocab_size, c.width)
         self.up = Linear(2 * c.width, c.inner_width, bias=True)
@@ -82,44 +81,44 @@ class Trigram(LanguageModel):
 
     @property
     def context(self) -> None:
-        """There is no limit: what is further away than two words is forgotten."""
+        """None: no limit."""
         return
 
     @property
     def rewindable(self) -> Self:
-        """It can forget what it has read."""
+        """This model."""
         return self
 
     def hidden(self, tokens_NT: Tensor) -> Tensor:
-        """(N, T) → (N, T, D): β h at every position, where the first token counts twice."""
+        """(N, T) → (N, T, D): β h at every position; the first token counts twice."""
         before_NT = torch.cat((tokens_NT[:, :1], tokens_NT[:, :-1]), dim=1)
         return self._query(before_NT, tokens_NT)
 
     def hidden_for(self, batch: Batch) -> Tensor:
-        """(N, T, D): rows are padded on the right, after everything that counts."""
+        """(N, T, D) of right-padded rows."""
         return self.hidden(batch.inputs_NT)
 
-    @decodes
+    @inference_method
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, TrigramState]:
-        """Look at the last two tokens of each prompt."""
+        """Start from the last two tokens of each prompt."""
         pairs = [[prompt[-2] if len(prompt) > 1 else prompt[-1], prompt[-1]] for prompt in prompts]
-        return self._said(TrigramState(torch.tensor(pairs, device=self.device)))
+        return self._predict(TrigramState(torch.tensor(pairs, device=self.device)))
 
-    @decodes
+    @inference_method
     def step(self, state: TrigramState, tokens_N: Tensor) -> tuple[Step, TrigramState]:
         """Append one token to every row."""
-        return self._said(TrigramState(torch.cat((state.tokens_NT, tokens_N[:, None]), dim=1)))
+        return self._predict(TrigramState(torch.cat((state.tokens_NT, tokens_N[:, None]), dim=1)))
 
-    @decodes
+    @inference_method
     def extend(self, state: TrigramState, tokens_NT: Tensor) -> tuple[Step, TrigramState]:
-        """Append T tokens to every row; the Step has T rows for each of them."""
+        """Append T tokens to every row; the Step has T rows per row."""
         all_NT = torch.cat((state.tokens_NT, tokens_NT), dim=1)
         new = tokens_NT.shape[1]
         hidden_NTD = self._query(all_NT[:, -new - 1 : -1], all_NT[:, -new:])
         return predict_step(self.head, hidden_NTD.flatten(0, 1)), TrigramState(all_NT)
 
     def rewind(self, state: TrigramState, tokens: int) -> TrigramState:
-        """Forget the last `tokens` tokens of every row."""
+        """Drop the last `tokens` tokens of every row."""
         return TrigramState(state.tokens_NT[:, : state.tokens_NT.shape[1] - tokens])
 
     def _query(self, before: Tensor, last: Tensor) -> Tensor:
@@ -127,6 +126,6 @@ class Trigram(LanguageModel):
         query: Tensor = self.down(self.dropout(torch.tanh(self.up(self.dropout(pair)))))
         return query * self.config.beta
 
-    def _said(self, state: TrigramState) -> tuple[Step, TrigramState]:
+    def _predict(self, state: TrigramState) -> tuple[Step, TrigramState]:
         hidden_ND = self._query(state.tokens_NT[:, -2], state.tokens_NT[:, -1])
         return predict_step(self.head, hidden_ND), state

@@ -28,7 +28,7 @@ from typing import Any
 from unspool.config import build, choose, to_dict, to_kind_dict, unknown
 from unspool.data import BATCHES, DATA, Bucketed
 from unspool.io import read_bounded
-from unspool.models import MODELS, configured
+from unspool.models import MODELS, config_from_dict
 from unspool.objectives import OBJECTIVES, CrossEntropy, Share, WeightedSum
 from unspool.objectives.expected_reward import RewardObjective
 from unspool.objectives.rewards import REWARDS
@@ -129,7 +129,7 @@ class Recipe:
                 f"the data has labels, but model.kind={table.get('kind')!r} does not use them: choose "
                 '"classifier" or "tagger"'
             )
-        return configured(table, "model")
+        return config_from_dict(table, "model")
 
     def check_trust(self) -> None:
         """Refuse a recipe whose run would call Python functions that the user does not trust."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from unspool.config import kind_name, to_dict
-from unspool.models import PARTS
+from unspool.models import CONFIG_PARTS
 from unspool.training.recipe import SECTIONS, Recipe
 
 CHANGEABLE = frozenset(section.name for section in SECTIONS if section.may_change)
@@ -86,8 +86,8 @@ def _flatten(name: str, part: Any, choices: Any) -> dict[str, Any]:
         return flat
     values = to_dict(part)
     for it in fields(part):
-        if name == "model" and it.name in PARTS:
-            flat |= _flatten(f"{name}.{it.name}", getattr(part, it.name), PARTS[it.name])
+        if name == "model" and it.name in CONFIG_PARTS:
+            flat |= _flatten(f"{name}.{it.name}", getattr(part, it.name), CONFIG_PARTS[it.name])
         elif it.init:
             flat[f"{name}.{it.name}"] = values.get(it.name)
     return flat

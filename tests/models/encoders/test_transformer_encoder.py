@@ -45,7 +45,7 @@ def test_the_first_token_sees_the_last():
 
 
 def test_a_text_beyond_the_context_is_refused():
-    with pytest.raises(ValueError, match="a source of 7 tokens is longer than the context of 6"):
+    with pytest.raises(ValueError, match="a source has 7 tokens but the context is 6"):
         make(positions="learned", context=6)(torch.ones(1, 7, dtype=torch.long), torch.tensor([7]))
 
 

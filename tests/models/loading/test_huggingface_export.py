@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import unspool as us
 from unspool.heads import HEADS, MixtureHeadConfig
 from unspool.models.loading.huggingface_export import ARCHITECTURES, export_causal_lm, export_seq2seq
-from unspool.models.lora import LoRA, adapters_of, add_adapters
+from unspool.models.lora import LoRA, add_adapters, find_adapters
 from unspool.models.rnn_lm import RNNConfig
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.models.transformer_seq2seq import TransformerSeq2SeqConfig
@@ -94,7 +94,7 @@ def test_adapters_are_merged_in_an_export(text, tmp_path):
     torch.manual_seed(0)
     model = TINY_LLAMA.build(text).eval()
     add_adapters(model, LoRA(rank=2))
-    for part in adapters_of(model).values():
+    for part in find_adapters(model).values():
         torch.nn.init.normal_(part.lora_b)
     us.save(model, tmp_path / "hf", format="huggingface")
     tokens = torch.tensor([[5, 7, 9]])

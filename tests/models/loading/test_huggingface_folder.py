@@ -171,7 +171,7 @@ def test_a_sliding_window_leaves_the_context_alone(configured):
         ({"model_type": "absent"}, "model_type is missing"),
         ({"hidden_size": "absent"}, "hidden_size is missing; expected a whole number"),
         ({"hidden_size": 33}, "the width 33 is not a multiple of 4 heads"),
-        ({"num_key_value_heads": 3}, "config.json: heads=4 cannot share kv_heads=3"),
+        ({"num_key_value_heads": 3}, "config.json: kv_heads=3 must divide heads=4"),
         ({"hidden_act": "gelu"}, "hidden_act is 'gelu'; only 'silu'"),
         (
             {"rope_scaling": {"type": "dynamic", "factor": 2}},

@@ -11,7 +11,7 @@ from unspool.models.loading.lora_file import (
     save_adapters,
     write_adapters,
 )
-from unspool.models.lora import LoRA, adapter_weights, adapters_of, add_adapters, merge_adapters
+from unspool.models.lora import LoRA, adapter_weights, add_adapters, find_adapters, merge_adapters
 from unspool.models.transformer_lm import TransformerConfig
 
 LM = TransformerConfig(vocab_size=11, width=16, layers=2, heads=2, inner_width=24, context=16)
@@ -26,7 +26,7 @@ def built(seed=0):
 def adapted(seed=0):
     model = built(seed)
     add_adapters(model, LoRA(rank=2, alpha=3.0, dropout=0.25))
-    for part in adapters_of(model).values():
+    for part in find_adapters(model).values():
         nn.init.normal_(part.lora_b)
     return model
 
@@ -47,7 +47,7 @@ def test_adapters_of_a_run_folder(tmp_path):
     save_adapters(model, tmp_path / ADAPTERS)
     other = built()
     load_adapters(other, tmp_path)
-    assert len(adapters_of(other)) == 4
+    assert len(find_adapters(other)) == 4
 
 
 def test_fingerprint_ignores_adapters():
@@ -64,7 +64,7 @@ def test_adapters_of_another_model_are_rejected(tmp_path):
     before = other(TOKENS)
     with pytest.raises(ValueError, match="trained on another model than this TransformerLM"):
         load_adapters(other, tmp_path / "a.safetensors")
-    assert adapters_of(other) == {}
+    assert find_adapters(other) == {}
     assert torch.equal(other(TOKENS), before)
 
 
@@ -85,7 +85,7 @@ def test_missing_or_foreign_adapter_files_are_rejected(tmp_path):
     write_adapters(tmp_path / "c.safetensors", LoRA(rank=2), fingerprint(model), few)
     with pytest.raises(ValueError, match=r"'blocks\.0\.attention\.qkv\.lora_a' has shape None"):
         load_adapters(model, tmp_path / "c.safetensors")
-    assert adapters_of(model) == {}
+    assert find_adapters(model) == {}
 
 
 @pytest.mark.parametrize(
@@ -113,5 +113,5 @@ def test_damaged_adapter_files_are_rejected_and_the_model_is_unchanged(tmp_path,
     with pytest.raises(ValueError, match=message) as caught:
         load_adapters(model, tmp_path / "a.safetensors")
     assert "\n" not in str(caught.value)
-    assert adapters_of(model) == {}
+    assert find_adapters(model) == {}
     assert torch.equal(model(TOKENS), before)

@@ -26,15 +26,15 @@ from torch.nn.functional import pad
 from unspool.heads.softmax import log_softmax
 from unspool.integrations.loading import TRANSFORMERS
 from unspool.interfaces import Abilities, Step
-from unspool.models.sequence_model import decodes
-from unspool.models.sources import Ends
+from unspool.models.sequence_model import inference_method
+from unspool.models.sources import BoundaryTokens
 
 if TYPE_CHECKING:
     from unspool.interfaces import TokenizerLike
 
 
 @dataclass(frozen=True)
-class SpecialTokens(Ends):
+class SpecialTokens(BoundaryTokens):
     """The decoder's start token and the EOS tokens of an encoder–decoder.
 
     `generation_config` takes precedence over `config`. The start token is decoder_start_token_id, else BOS.
@@ -189,7 +189,7 @@ class TransformersModel(nn.Module, Abilities):
         allowed = 1e-4 if logits_2V.dtype == torch.float32 else 1e-2
         return bool(error <= allowed * change_V.abs().max())
 
-    @decodes
+    @inference_method
     def _probe(self) -> tuple[Tensor, Tensor] | None:
         """Logits and hidden states of two short prompts."""
         raise NotImplementedError
@@ -270,7 +270,7 @@ class TransformersCausalLM(TransformersModel):
         """The model itself if it exposes its head: `read_all` then returns hidden states of the prompt."""
         return None if self.head is None else self
 
-    @decodes
+    @inference_method
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, CausalState]:
         """Read the left-padded prompts in one pass."""
         tokens_NT, state = self._batch_prompts(prompts)
@@ -278,7 +278,7 @@ class TransformersCausalLM(TransformersModel):
         out, hidden_NTD = self._read(tokens_NT, state, **options)
         return step_at_last_position(out, hidden_NTD), state
 
-    @decodes
+    @inference_method
     def read_all(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Step, CausalState]:
         """`start`, and the hidden states of the left-padded prompts, (N, T, D)."""
         tokens_NT, state = self._batch_prompts(prompts)
@@ -286,13 +286,13 @@ class TransformersCausalLM(TransformersModel):
         assert hidden_NTD is not None
         return hidden_NTD, step_at_last_position(out, hidden_NTD), state
 
-    @decodes
+    @inference_method
     def step(self, state: CausalState, tokens_N: Tensor) -> tuple[Step, CausalState]:
         """Append one token to every sequence."""
         state = self._grow_mask(state, tokens_N[:, None])
         return step_at_last_position(*self._read(tokens_N[:, None], state)), state
 
-    @decodes
+    @inference_method
     def extend(self, state: CausalState, tokens_NT: Tensor) -> tuple[Step, CausalState]:
         """Append T tokens to every sequence; the Step has T rows per sequence."""
         state = self._grow_mask(state, tokens_NT)
@@ -338,7 +338,7 @@ class TransformersCausalLM(TransformersModel):
         scale = (other_1V - alone_1V).abs().mean() + 1e-2
         return bool((padded_1V - alone_1V).abs().mean() <= allowed * scale)
 
-    @decodes
+    @inference_method
     def _probe_prompt(self, prompt: Sequence[int], length: int) -> Tensor:
         """Logits after a prompt padded to `length` and a repetition of its first token."""
         tokens_1T, state = self._pad([prompt], length, length > len(prompt))
@@ -409,7 +409,7 @@ class TransformersCausalLM(TransformersModel):
             "by token needs: use its own generate"
         )
 
-    @decodes
+    @inference_method
     def _probe(self) -> tuple[Tensor, Tensor] | None:
         out, hidden_NTD = self.run(input_ids=torch.tensor([[0], [1]], device=self.device), use_cache=False)
         return None if hidden_NTD is None else (out.logits[:, -1], hidden_NTD[:, -1])

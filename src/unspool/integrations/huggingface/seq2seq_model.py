@@ -21,8 +21,8 @@ from unspool.integrations.huggingface.causal_model import (
 )
 from unspool.integrations.loading import TRANSFORMERS
 from unspool.interfaces import Step
-from unspool.models.sequence_model import decodes
-from unspool.models.sources import padded
+from unspool.models.sequence_model import inference_method
+from unspool.models.sources import pad_rows
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class TransformersSeq2Seq(TransformersModel):
         )
         return log_softmax(out.logits)
 
-    @decodes
+    @inference_method
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, EncoderDecoderState]:
         """Encode the sources; the Step predicts the first target token."""
         library = TRANSFORMERS.imported("this model")
@@ -101,12 +101,12 @@ class TransformersSeq2Seq(TransformersModel):
 
     def encode(self, prompts: Sequence[Sequence[int]]) -> EncoderOutput:
         """Run the encoder."""
-        source_NS, lengths_N = padded(self.ends.sources(prompts, self.context), self.device)
+        source_NS, lengths_N = pad_rows(self.ends.sources(prompts, self.context), self.device)
         mask_NS = torch.arange(source_NS.shape[1], device=self.device) < lengths_N[:, None]
         out = self.model.get_encoder()(input_ids=source_NS, attention_mask=mask_NS.long(), return_dict=True)
         return EncoderOutput(out.last_hidden_state, mask_NS)
 
-    @decodes
+    @inference_method
     def step(self, state: EncoderDecoderState, tokens_N: Tensor) -> tuple[Step, EncoderDecoderState]:
         """Append one token to every sequence."""
         out, hidden_NTD = self._read(tokens_N[:, None], state)
@@ -114,7 +114,7 @@ class TransformersSeq2Seq(TransformersModel):
         attention = weights[-1].mean(1)[:, -1] if weights else None
         return replace(step_at_last_position(out, hidden_NTD), attention=attention), state
 
-    @decodes
+    @inference_method
     def extend(self, state: EncoderDecoderState, tokens_NT: Tensor) -> tuple[Step, EncoderDecoderState]:
         """Append T tokens to every sequence; the Step has T rows per sequence."""
         return steps_at_all_positions(*self._read(tokens_NT, state)), state
@@ -139,7 +139,7 @@ class TransformersSeq2Seq(TransformersModel):
             **({"output_attentions": True} if has_weights else {}),
         )
 
-    @decodes
+    @inference_method
     def _probe(self) -> tuple[Tensor, Tensor] | None:
         two_21 = torch.tensor([[0], [1]], device=self.device)
         out, hidden_NTD = self.run(input_ids=two_21, decoder_input_ids=two_21, use_cache=False)

@@ -24,7 +24,7 @@ from unspool.config import build, to_dict
 from unspool.engine.weight_formats import all_finite
 from unspool.io import new_file
 from unspool.models.loading.safetensors_files import check_safetensors, write_safetensors
-from unspool.models.lora import LoRA, adapter_weights, adapters_of, add_adapters, merge_adapters
+from unspool.models.lora import LoRA, adapter_weights, add_adapters, find_adapters, merge_adapters
 
 ADAPTERS = "adapters.safetensors"
 FORMAT = "unspool adapters 1"
@@ -33,7 +33,7 @@ FORMAT = "unspool adapters 1"
 def save_adapters(model: Any, path: str | PathLike[str]) -> None:
     """Write the model's adapters to a file atomically."""
     _check(model, path)
-    if not adapters_of(model):
+    if not find_adapters(model):
         raise ValueError("the model has no adapters: add_adapters(model, LoRA()) gives it some")
     with new_file(Path(fspath(path)).expanduser()) as temporary:
         write_adapters(temporary, lora_settings(model), fingerprint(model), adapter_weights(model))
@@ -76,7 +76,7 @@ def load_adapters(model: Any, path: str | PathLike[str]) -> None:
 
 def lora_settings(model: nn.Module) -> LoRA:
     """The LoRA settings of the adapters that a model has."""
-    adapters = adapters_of(model)
+    adapters = find_adapters(model)
     first = next(iter(adapters.values()))
     rank = first.lora_a.shape[0]
     return LoRA(rank, first.scale * rank, tuple(adapters), first.dropout.p)

@@ -22,7 +22,7 @@ from unspool.config import unknown
 from unspool.engine.stored_weights import WEIGHT_MEMORY
 from unspool.engine.weight_formats import all_finite
 from unspool.io import complete_folder, new_folder, read_json_object
-from unspool.models import MODELS, configured, described
+from unspool.models import MODELS, config_from_dict, config_to_dict
 from unspool.models.loading.assembly import assign_weights, build_on_meta, check_shapes
 from unspool.models.loading.huggingface_export import check_tokenizer, write_huggingface
 from unspool.models.loading.safetensors_files import WEIGHTS, open_safetensors, write_safetensors
@@ -62,7 +62,7 @@ def save_folder(model: Saveable, path: Path, *, replace: bool = False) -> None:
 
 def write_run_folder(model: Saveable, folder: Path) -> None:
     """Write the files of a run folder into a temporary folder."""
-    config = {"format": FORMAT, "version": VERSION, "config": described(model.config)}
+    config = {"format": FORMAT, "version": VERSION, "config": config_to_dict(model.config)}
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     write_safetensors(_unshared(model.state_dict()), folder / WEIGHTS)
     if model.tokenizer is not None:
@@ -123,7 +123,7 @@ def run_config(folder: Path) -> Any:
     if not isinstance(config, dict):
         raise ValueError(f"{path}: config must be a table, found {config!r:.40}")
     try:
-        return configured({"kind": kind, **config}, "config")
+        return config_from_dict({"kind": kind, **config}, "config")
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
