@@ -93,6 +93,6 @@ def test_texts_without_an_end_say_nothing_of_length(tmp_path):
         ([([1], [])], [1], "all references are empty"),
     ],
 )
-def test_what_cannot_be_searched_is_refused(texts, widths, said):
+def test_invalid_widths_and_texts_raise(texts, widths, said):
     with pytest.raises(ValueError, match=said):
         beam_widths(MODEL, texts, widths)

@@ -61,6 +61,6 @@ def test_labels_may_be_chosen():
         agreements(Looking(), [SENTENCE], ["iobj"])
 
 
-def test_models_without_heads_are_refused():
+def test_models_without_attention_heads_raise():
     with pytest.raises(ValueError, match="RNNLM is not supported"):
         agreements(RNNConfig(vocab_size=9, width=4, layers=1).build(), [SENTENCE])

@@ -165,6 +165,6 @@ def test_a_model_that_leaves_the_language_is_lost():
         ([((0,), (1, 2))], [4], 1, "has more than 4"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(texts, lengths, span, message):
+def test_invalid_arguments_raise(texts, lengths, span, message):
     with pytest.raises(ValueError, match=message):
         exposure(TableModel(lambda row: [0.2, 0.3, 0.5]), texts, lengths, span=span)

@@ -39,7 +39,7 @@ def test_a_model_that_knows_nothing():
     assert "no verdict" in found.verdict
 
 
-def test_it_is_drawn_and_seeded(tmp_path):
+def test_the_figure_is_drawn_and_seeded(tmp_path):
     texts = [([0], [1, 2, 3, 0, 1, 2])] * 4
     one, two = (likelihood_trap(FORWARD, texts, phrase=2, seed=5) for _ in range(2))
     assert one == two
@@ -47,6 +47,6 @@ def test_it_is_drawn_and_seeded(tmp_path):
     assert (tmp_path / "p.svg").stat().st_size > 1000
 
 
-def test_texts_that_are_too_short_are_refused():
+def test_short_texts_raise():
     with pytest.raises(ValueError, match="more than 8 tokens"):
         likelihood_trap(FORWARD, [([0], [1, 2])])

@@ -45,7 +45,7 @@ def test_by_hand():
     assert "BA-ε" not in found
 
 
-def test_every_closed_form_rejects_what_it_says(small):
+def test_closed_forms_reject_the_given_share(small):
     model, text = small
     shares = [0.05, 0.3]
     found = thresholds(model, [text], shares, basis_tokens=0, context=32)
@@ -92,7 +92,7 @@ def test_progress_ends_at_all_tokens():
     assert [done for done, _ in calls] == sorted(done for done, _ in calls)
 
 
-def test_what_cannot_be_matched_is_refused():
+def test_invalid_shares_raise():
     with pytest.raises(ValueError, match="shares is empty"):
         thresholds(bigram(ROWS), [[0, 1]], [])
     with pytest.raises(ValueError, match=r"share is 1\.5"):
@@ -118,6 +118,6 @@ def test_shares_and_settings_are_each_other_s_inverse(small):
         }
 
 
-def test_an_unknown_sampler_is_refused():
+def test_an_unknown_sampler_raises():
     with pytest.raises(ValueError, match="nucleus is unknown: choose from epsilon"):
         rejected_shares(bigram(ROWS), [[0, 1]], {"nucleus": 0.9})

@@ -46,7 +46,7 @@ def test_a_model_that_is_right_has_no_gap_and_underestimates_nothing():
     )
 
 
-def test_what_a_model_calls_impossible_is_underestimated_without_bound():
+def test_probability_zero_gives_infinite_underestimation():
     found = underestimation(torch.tensor([[0.0, 1.0]]).log(), torch.tensor([[0.5, 0.5]]))
     assert (found.delta, found.tau) == (inf, 1)
 
@@ -88,7 +88,7 @@ def test_a_minimum_of_cross_entropy_has_no_gap():
         (torch.zeros(1, 2), torch.tensor([[-0.5, 1.5]]), "not a distribution"),
     ],
 )
-def test_what_is_no_pair_of_distributions_is_refused(logp, true, match):
+def test_invalid_distributions_raise(logp, true, match):
     with pytest.raises(ValueError, match=match):
         underestimation(logp, true)
 

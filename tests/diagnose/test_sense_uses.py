@@ -44,7 +44,7 @@ def test_by_hand():
     assert found.places[0][0].probability == pytest.approx(float(first[0]), rel=1e-5)
 
 
-def test_only_what_counts_is_looked_at_and_only_some_tokens_before():
+def test_only_weighted_targets_count_with_a_limited_context():
     found = sense_contexts(
         Reader(), [batch([[0, 0, 2, 1], [2, 1, 0, 1]], [[1.0, 1.0, 1.0], [0.0, 1.0, 1.0]])], [1, 2], before=2
     )
@@ -54,7 +54,7 @@ def test_only_what_counts_is_looked_at_and_only_some_tokens_before():
     assert found[2].shares == [1.0]
 
 
-def test_shares_sum_to_one_and_a_word_that_is_not_said_has_none():
+def test_shares_sum_to_one_and_are_empty_for_absent_words():
     rows = torch.randint(3, (5, 9), generator=torch.Generator().manual_seed(0)).tolist()
     found = sense_contexts(Reader(), [batch(rows), batch(rows)], [0, 1], examples=2)
     assert all(sum(it.shares) == pytest.approx(1.0) for it in found.values())

@@ -86,13 +86,13 @@ def test_the_singular_values_are_those_of_the_whole_matrix(seed, contexts, words
     assert found.rank <= found.distinct <= contexts or words == 1
 
 
-def test_a_full_rank_is_told_from_too_few_contexts():
+def test_full_rank_differs_from_too_few_contexts():
     dice = torch.Generator().manual_seed(0)
     assert spectrum(torch.randn(9, 4, generator=dice)).conclusive
     assert not spectrum(torch.randn(3, 4, generator=dice)).conclusive
 
 
-def test_nothing_of_lower_rank_comes_nearer_than_the_tail():
+def test_no_matrix_of_lower_rank_has_a_smaller_error():
     torch.manual_seed(0)
     true = torch.randn(12, 9, dtype=torch.float64)
     assert least_error(torch.diag(torch.tensor([5.0, 4.0, 3.0])), 1) == pytest.approx(5.0)
@@ -114,7 +114,7 @@ def test_a_model_is_measured_on_the_places_of_a_text():
     assert (found.contexts, found.rank) == (6, 1)
 
 
-def test_what_is_not_finite_is_refused():
+def test_infinite_numbers_raise():
     endless = torch.tensor([[0.0, -torch.inf]])
     with pytest.raises(ValueError, match="before any truncation"):
         spectrum(endless)
@@ -220,7 +220,7 @@ def test_a_matrix_alone_does_not_tell_of_a_bias():
         assert (found.rank, found.limit) == (9 + bias, 10)
 
 
-def test_the_limit_is_told_with_what_it_is_made_of():
+def test_the_limit_formula():
     logp, matrix = torch.randn(9, 7), torch.ones(7, 4)
     for limit, told in ((None, "D + 2 = 6"), (5, "D + 1 = 5"), (4, "4"), (3, "3")):
         assert spectrum(logp, matrix, limit).limit_formula == told
@@ -246,7 +246,7 @@ def test_a_mixture_of_softmaxes_breaks_the_limit_random_and_trained(kind):
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_no_trained_model_comes_nearer_to_the_truth_than_its_rank_allows(language):
+def test_trained_models_respect_the_error_bound_of_their_rank(language):
     """Where p* = 0 the true matrix is smoothed with a share of one in a million: without it, it has no norm."""
     known, width = LANGUAGES[language](**SETTINGS.get(language, {})), 3
     logp, true = beside_the_truth(trained(language), known)

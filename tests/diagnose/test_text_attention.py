@@ -84,7 +84,7 @@ def test_pictures(tmp_path):
         draw_attention(found, tmp_path / "x.svg", layer=1, head=7)
 
 
-def test_what_has_no_map_is_told():
+def test_models_without_attention_raise():
     with pytest.raises(ValueError, match="does not provide attention weights"):
         attention_maps(bigram([[0.5, 0.5]] * 2), [0, 1, 0])
     with pytest.raises(ValueError, match="needs at least 3"):

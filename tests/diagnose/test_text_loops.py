@@ -34,7 +34,7 @@ def test_a_loop_that_feeds_itself():
     assert found.verdict.endswith("in repetition 8: loops reinforce themselves")
 
 
-def test_no_loops_are_told_too(tmp_path):
+def test_the_verdict_without_loops(tmp_path):
     found = loop_rates(CYCLE, [[0]], {"pure": us.Sample()}, max_new_tokens=5, seed=3)
     assert found.verdict == "no text ends in a loop within 5 tokens, with any decoder"
     draw_loops(found, tmp_path / "p.svg")
@@ -58,7 +58,7 @@ def test_it_is_drawn(tmp_path):
     ("prompts", "decoders", "said"),
     [([], {"g": us.Greedy()}, "one prompt or more"), ([[0]], {}, "a dict from names to decoders")],
 )
-def test_nothing_to_do_is_refused(prompts, decoders, said):
+def test_empty_arguments_raise(prompts, decoders, said):
     with pytest.raises(ValueError, match=said):
         loop_rates(CYCLE, prompts, decoders)
 

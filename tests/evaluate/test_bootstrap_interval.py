@@ -54,7 +54,7 @@ def test_seeds_and_draws():
     assert (times_BN.sum(axis=1) == 7).all()
 
 
-def test_what_cannot_be_drawn_is_refused():
+def test_invalid_samples_raise():
     with pytest.raises(TypeError, match="is not a SummedMeasure"):
         bootstrap([1.0, 2.0])
     with pytest.raises(ValueError, match="NaN on every"):

@@ -58,7 +58,7 @@ def test_an_empty_answer_has_no_log_probability():
     assert (row.rep_4, row.distinct_1, row.speed) == (0, 0, 0)
 
 
-def test_a_row_without_answers_is_refused():
+def test_a_row_without_answers_raises():
     with pytest.raises(ValueError, match="'d' needs at least one answer"):
         DecoderRow("d", "D()", (), 1.0)
 

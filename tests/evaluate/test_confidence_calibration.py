@@ -90,6 +90,6 @@ def test_the_null_interval_of_certain_choices_is_zero():
         ([0.5], [1], "True"),
     ],
 )
-def test_what_cannot_be_binned_is_refused(confidences, correct, said):
+def test_invalid_confidences_raise(confidences, correct, said):
     with pytest.raises((ValueError, TypeError), match=said):
         calibration(confidences, correct)

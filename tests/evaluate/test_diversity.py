@@ -83,7 +83,7 @@ def test_letters_are_not_taken_for_texts(measure):
         measure([])
 
 
-def test_tensors_are_refused_for_their_numbers_are_never_equal():
+def test_tensors_raise_because_their_elements_do_not_compare():
     with pytest.raises(TypeError, match=r"must be a list of tokens or a string"):
         distinct_n([torch.tensor([1, 1, 1])])
     with pytest.raises(TypeError, match="must be a list of tokens"):

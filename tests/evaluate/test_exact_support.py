@@ -24,7 +24,7 @@ def test_by_hand():
     assert found.size == 2.5
 
 
-def test_what_is_cut_is_not_recalled():
+def test_rejected_tokens_lower_recall():
     kept = torch.tensor([[False, True, True, False], [True, False, False, False]])
     found = support(kept, P, TRUE)
     assert found.recall == pytest.approx((1 / 2 + 1) / 2)
@@ -42,7 +42,7 @@ def test_a_dial_is_turned_until_just_enough_is_left():
     assert 0.7 <= setting < 0.9
 
 
-def test_the_strictest_setting_is_taken_where_it_is_enough():
+def test_the_strictest_setting_is_used_if_it_keeps_enough():
     assert at_mass(dial(us.Epsilon, 0.0, 1.0), P, 0.5)[0] == 1.0
 
 
@@ -79,7 +79,7 @@ def test_perfect_knowledge_is_perfect():
     assert (found.precision, found.recall, found.mass_precision, found.mass_recall) == (1, 1, 1, 1)
 
 
-def test_what_cannot_be_measured_is_refused():
+def test_invalid_arguments_raise():
     with pytest.raises(ValueError, match="must all be"):
         support(P > 0, P, TRUE[:1])
     with pytest.raises(ValueError, match="keeps no token"):

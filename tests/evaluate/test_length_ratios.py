@@ -21,6 +21,6 @@ def test_bleu_has_the_same():
     ("outputs", "references", "said"),
     [(["a"], ["a", "b"], "1 outputs but"), ([], [], "at least one"), (["a"], [""], "are empty")],
 )
-def test_what_has_no_ratio_is_refused(outputs, references, said):
+def test_empty_references_raise(outputs, references, said):
     with pytest.raises(ValueError, match=said):
         length_ratio(outputs, references)

@@ -103,7 +103,7 @@ def test_features_take_texts_as_they_are():
         features(Counting(), ["a"])
 
 
-def test_few_texts_are_refused():
+def test_few_texts_raise():
     rng = torch.Generator().manual_seed(0)
     few, many = (torch.randn(count, 5, generator=rng) for count in (20, 300))
     with pytest.raises(ValueError, match="MAUVE needs at least 300 generated texts, found 20"):
@@ -139,7 +139,7 @@ def test_faiss_says_nothing(capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_what_cannot_be_compared_is_refused():
+def test_incomparable_arguments_raise():
     with pytest.raises(ValueError, match="text 1 is empty"):
         features(Counting(), [[1], []])
     with pytest.raises(ValueError, match="hidden states"):
@@ -150,7 +150,7 @@ def test_what_cannot_be_compared_is_refused():
         mauve(torch.zeros(9, 2), torch.zeros(19, 2), clusters=10, least=9)
 
 
-def test_without_the_package_it_says_what_to_install(monkeypatch):
+def test_a_missing_package_raises_with_the_install_command(monkeypatch):
     real = builtins.__import__
 
     def absent(name, *args, **options):

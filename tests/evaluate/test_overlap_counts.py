@@ -30,7 +30,7 @@ def test_only_ter_is_better_when_lower():
     }
 
 
-def test_unequal_numbers_are_refused():
+def test_unequal_lengths_raise():
     with pytest.raises(ValueError, match="2 outputs but 1 references"):
         overlap_measures(["a", "b"], ["a"])
     with pytest.raises(ValueError, match="outputs is empty"):

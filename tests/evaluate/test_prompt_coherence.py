@@ -53,6 +53,6 @@ def test_hidden_states_of_a_real_model():
         ([[0]], [[]], "empty"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(prompts, texts, said):
+def test_incomparable_arguments_raise(prompts, texts, said):
     with pytest.raises(ValueError, match=said):
         coherence(COIN, prompts, texts)

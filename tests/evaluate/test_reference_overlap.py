@@ -27,7 +27,7 @@ def test_equal_texts_are_perfect_and_others_are_not():
     ("outputs", "references", "message"),
     [(["a"], ["a", "b"], "1 outputs but 2 references"), ([], [], "at least one")],
 )
-def test_what_cannot_be_scored_is_said(outputs, references, message):
+def test_texts_that_cannot_be_scored_raise(outputs, references, message):
     with pytest.raises(ValueError, match=message):
         overlap(outputs, references)
 
@@ -46,7 +46,7 @@ def test_letters_are_not_taken_for_texts(outputs, references, message):
         overlap(outputs, references)
 
 
-def test_without_sacrebleu_it_says_what_to_install(monkeypatch):
+def test_a_missing_sacrebleu_raises_with_the_install_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
     with pytest.raises(ImportError, match=r"pip install unspool\[evaluate\]"):
         overlap(["a"], ["a"])

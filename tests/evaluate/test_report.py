@@ -101,7 +101,7 @@ def test_one_token_is_a_point():
     assert len(tags.named("polyline")) == 1
 
 
-def test_nothing_said_has_no_curve():
+def test_an_empty_answer_has_no_curve():
     page = html_report([DecoderRow("A", "A()", (Answer("", (), (), "eos"),), 1.0)], ["p"], {})
     assert "nan" not in re.sub(r"<td>nan</td>", "", page)
     assert len(Tags(page).named("svg")) == 1  # the bars
@@ -127,7 +127,7 @@ def test_no_text_is_wider_than_the_page():
     assert "overflow-wrap: anywhere" in html_report([row("A", "x" * 500)], ["y" * 500], {})
 
 
-def test_what_a_model_says_steers_nothing():
+def test_markup_in_texts_is_escaped():
     page = html_report([row("A\x1b", "a\u202eb\x00c")], ["\u2066p"], {})
     assert not set(page) & {"\x1b", "\u202e", "\x00", "\u2066"}
     assert "a�b�c" in page

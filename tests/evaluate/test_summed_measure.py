@@ -36,6 +36,6 @@ def test_extremes_are_no_errors():
         (lambda: SummedMeasure(np.array([["a"]]), float), "must hold finite numbers"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(make, said):
+def test_invalid_arguments_raise(make, said):
     with pytest.raises(ValueError, match=said):
         make()

@@ -18,7 +18,7 @@ def model(seed=0):
     return us.models.TransformerConfig(**sizes).build(TEXT).eval()
 
 
-def test_what_needs_nothing_beside_the_texts():
+def test_measures_of_texts_alone():
     found = measure_system("x", ["a b a b a b a b", "c d", ""])
     assert (found.texts, found.empty) == (3, 1)
     assert found.values["length"] == pytest.approx(10 / 3)
@@ -73,7 +73,7 @@ def test_mauve_of_texts_with_themselves_is_one():
     assert found.intervals(samples=10)["MAUVE"].high == pytest.approx(1)
 
 
-def test_mauve_of_few_texts_is_left_out_and_said():
+def test_mauve_of_few_texts_has_a_note():
     texts = ["abc", "bcd"] * 10
     found = measure_system("x", texts, human=texts, model=model())
     assert "MAUVE" not in found.values
@@ -86,7 +86,7 @@ def test_measures_with_more_than_one_definition_say_which_it_is():
     assert "5,000 most frequent" in found.signatures["Zipf"]
 
 
-def test_what_cannot_be_measured_is_left_out_and_said():
+def test_missing_measures_have_a_note():
     found = measure_system("x", ["a a a"])
     assert {note.partition(":")[0] for note in found.notes} == {"Zipf", "self-BLEU"}
     found = measure_system("x", ["a", "b"], model=bigram([[0.5, 0.5], [0.5, 0.5]]))
@@ -112,7 +112,7 @@ def test_pairs_of_systems():
         (["a"], {"prompts": []}, "1 outputs but 0 prompts"),
     ],
 )
-def test_what_does_not_fit_together_is_refused(texts, beside, said):
+def test_mismatched_arguments_raise(texts, beside, said):
     with pytest.raises(ValueError, match=said):
         measure_system("x", texts, **beside)
 

@@ -115,7 +115,7 @@ def test_a_window_sees_nothing_before_itself():
     assert [logp for *_, logp in found] == pytest.approx([torch.tensor(0.5).log().item()] * 4)
 
 
-def test_what_cannot_be_scored_is_refused():
+def test_unscorable_texts_raise():
     model = bigram(ROWS)
     with pytest.raises(ValueError, match="text 1 has 1 tokens"):
         encode(model, [[0, 1], [2]])
@@ -209,7 +209,7 @@ def test_a_target_that_is_a_string_has_no_beginning_and_an_end():
     ]
 
 
-def test_pairs_that_do_not_fit_are_cut_or_refused():
+def test_long_pairs_are_cut_or_raise():
     model = Answers()
     assert paired(model, [([1] * 4, [2] * 6)], cut=True) == [Window(0, (1, 1, 1, 1, 2, 2, 2, 2), 4)]
     with pytest.raises(ValueError, match="pair 0 has a target of 6 tokens but the context is 4"):
@@ -270,7 +270,7 @@ def test_a_source_is_read_in_its_own_vocabulary():
         token_ids(Translator(), [9], 0)
 
 
-def test_what_says_no_text_is_refused():
+def test_models_that_do_not_generate_text_raise():
     labels = SimpleNamespace(labels=("a", "b"), tokenizer=None, vocab_size=3)
     for model, said in (
         (labels, "use us.predict"),

@@ -55,7 +55,7 @@ def test_an_encoder_decoder_needs_the_sources_of_its_targets():
         perplexity(model, ["1921-05-05"])
 
 
-def test_what_is_no_text_is_refused():
+def test_an_invalid_text_raises():
     for texts in ("abc", [], None, 5, b"abc"):
         with pytest.raises(ValueError, match="must be a list of one text or more"):
             perplexity(bigram(ROWS), texts)

@@ -7,5 +7,5 @@ def test_the_verdict_follows_the_parts(coin):
     assert coin.held([{"heads": 0.5}, {"heads": 0.6}]) == [[True, True], [False, True]]
 
 
-def test_a_source_is_said_with_its_section(coin):
+def test_a_source_names_its_section(coin):
     assert str(coin.source) == "Somebody's book, page 7"

@@ -13,7 +13,7 @@ def version(root, monkeypatch, claim):
         module._package.cache_clear()
 
 
-def test_it_changes_with_what_a_claim_can_depend_on(coin, tmp_path, monkeypatch):
+def test_the_fingerprint_changes_with_the_code_of_a_claim(coin, tmp_path, monkeypatch):
     files = ["decode/a.py", "cli/b.py", "lab/claims/coin.py", "lab/claims/other.py", "lab/small_models.py"]
     for name in files:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -27,7 +27,7 @@ def test_one_seed_has_no_spread():
     assert str(spread([0.123456])) == "0.1235"
 
 
-def test_what_was_not_run_has_nothing(coin, tmp_path):
+def test_a_finding_without_results_is_empty(coin, tmp_path):
     (found,) = findings([coin], [1], folder=tmp_path / "nowhere")
     assert (found.verdict, found.spreads, found.runs) == ("not run", {}, [])
 
@@ -42,7 +42,7 @@ def test_a_record_is_judged_anew(finding, coin, tmp_path):
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"claims": [{}]}', '{"claims": [{"name": "coin", "results": [1]}]}']
 )
-def test_another_file_is_refused(text, coin, tmp_path):
+def test_another_file_raises(text, coin, tmp_path):
     path = tmp_path / "lab.json"
     path.write_text(text)
     with pytest.raises(ValueError, match="is not a report"):

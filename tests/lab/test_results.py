@@ -12,7 +12,7 @@ def result():
     return Result("coin", 1, False, "abc", {"heads": 0.5, "by toss": [0.0, 1.0]}, 1.5)
 
 
-def test_what_was_written_is_read(coin, result, tmp_path):
+def test_a_result_is_written_and_read(coin, result, tmp_path):
     said = []
     assert results.read(tmp_path, coin, 1, False, warn=said.append) is None
     results.write(tmp_path, coin, result)
@@ -29,7 +29,7 @@ def test_other_code_has_other_results(coin, result, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"claim": "coin"}', "\x00"])
-def test_a_damaged_file_is_told_of_and_not_read(damage, coin, result, tmp_path):
+def test_a_damaged_file_warns_and_is_ignored(damage, coin, result, tmp_path):
     results.write(tmp_path, coin, result)
     results.result_path(tmp_path, coin, 1, False).write_text(damage)
     said = []
@@ -37,7 +37,7 @@ def test_a_damaged_file_is_told_of_and_not_read(damage, coin, result, tmp_path):
     assert "is damaged" in said[0]
 
 
-def test_a_file_of_another_claim_is_told_of_and_not_read(coin, result, tmp_path):
+def test_a_file_of_another_claim_warns_and_is_ignored(coin, result, tmp_path):
     path = results.result_path(tmp_path, coin, 1, False)
     path.write_text(json.dumps(asdict(replace(result, claim="dice"))))
     said = []
@@ -46,13 +46,13 @@ def test_a_file_of_another_claim_is_told_of_and_not_read(coin, result, tmp_path)
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), "1", True, [0.0, float("nan")]])
-def test_what_is_no_number_is_refused(number, coin, result, tmp_path):
+def test_nan_raises(number, coin, result, tmp_path):
     with pytest.raises(ValueError, match=r"coin, seed 1: heads is .* not a finite number"):
         results.write(tmp_path, coin, replace(result, numbers={"heads": number}))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_results_live_in_the_cache_or_where_it_is_said(tmp_path, monkeypatch):
+def test_results_are_in_the_cache_or_the_chosen_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("UNSPOOL_CACHE", str(tmp_path))
     assert results.results_folder() == tmp_path / "lab"
     assert results.results_folder(tmp_path / "x") == tmp_path / "x"

@@ -19,7 +19,7 @@ def test_every_seed_is_measured_once(coin, tmp_path):
     assert not any(it.known for it in run([coin], [1], folder=tmp_path, again=True))
 
 
-def test_what_was_done_before_a_kill_is_kept(coin, tmp_path):
+def test_results_before_a_kill_are_kept(coin, tmp_path):
     def killed(seed, quick, progress):
         if seed == 2:
             raise KeyboardInterrupt
@@ -30,7 +30,7 @@ def test_what_was_done_before_a_kill_is_kept(coin, tmp_path):
     assert [it.known for it in run([coin], [1, 2], folder=tmp_path)] == [True, False]
 
 
-def test_an_experiment_that_fails_is_told_of_and_the_others_go_on(coin, tmp_path):
+def test_a_failed_experiment_yields_its_error_and_others_continue(coin, tmp_path):
     def failing(seed, quick, progress):
         raise RuntimeError("no coin")
 

@@ -12,7 +12,7 @@ from unspool.evaluate.rating.answers import Answer, append, read
 ONE, TWO = Answer("anna", "i1", "2", "t"), Answer("bert", "i2", "0", "t")
 
 
-def test_what_is_appended_is_read(tmp_path):
+def test_appended_answers_are_read(tmp_path):
     path = tmp_path / "answers.jsonl"
     assert read(path) == []
     append(path, [ONE])
@@ -20,7 +20,7 @@ def test_what_is_appended_is_read(tmp_path):
     assert read(path) == [ONE, TWO, ONE]
 
 
-def test_a_file_torn_anywhere_loses_the_last_answer_at_most(tmp_path):
+def test_a_truncated_file_loses_at_most_the_last_answer(tmp_path):
     path = tmp_path / "answers.jsonl"
     append(path, [ONE])
     first = path.stat().st_size
@@ -36,7 +36,7 @@ def test_a_file_torn_anywhere_loses_the_last_answer_at_most(tmp_path):
 
 
 @pytest.mark.parametrize("tail", [b"\0" * 5000, b"{" * 100_000, b"x" * 200_000, b"\xff\xfe"])
-def test_what_a_power_cut_leaves_is_passed_over_and_removed(tmp_path, tail):
+def test_a_partial_last_line_is_skipped_and_removed(tmp_path, tail):
     path = tmp_path / "answers.jsonl"
     append(path, [ONE])
     path.write_bytes(path.read_bytes() + tail)
@@ -90,7 +90,7 @@ def test_writers_killed_at_random_instants_lose_nothing_that_was_acknowledged(tm
     assert read(path)[-1] == ONE
 
 
-def test_a_lock_that_is_never_given_back_is_told(tmp_path, monkeypatch):
+def test_a_lock_that_is_not_released_raises(tmp_path, monkeypatch):
     from filelock import FileLock
 
     from unspool.evaluate.rating import answers

@@ -36,7 +36,7 @@ def test_true_strengths_are_found():
     assert bradley_terry_strengths(wins.tolist()) == pytest.approx(true, rel=0.03)
 
 
-def test_always_winning_is_finite_with_a_prior_and_refused_without():
+def test_a_system_that_always_wins_needs_a_prior():
     wins = [[0, 5, 5], [0, 0, 3], [0, 2, 0]]
     assert np.isfinite(bradley_terry_strengths(wins)).all()
     with pytest.raises(ValueError, match="have lost once"):
@@ -46,6 +46,6 @@ def test_always_winning_is_finite_with_a_prior_and_refused_without():
 
 
 @pytest.mark.parametrize("wins", [[[0]], [[0, 1]], [[0, -1], [1, 0]], [[0, 1], [1, 0], [0, 0]]])
-def test_what_is_no_table_is_refused(wins):
+def test_an_invalid_table_raises(wins):
     with pytest.raises(ValueError, match="wins is"):
         bradley_terry_strengths(wins)

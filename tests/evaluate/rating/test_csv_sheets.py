@@ -15,7 +15,7 @@ def rows(path):
         return list(csv.DictReader(file))
 
 
-def test_a_sheet_goes_out_is_filled_in_and_comes_back(ratings, tmp_path):
+def test_a_sheet_is_written_filled_in_and_read(ratings, tmp_path):
     path = tmp_path / "sheet.csv"
     assert write_sheet(ratings, path, rater="anna") == 4
     sheet = rows(path)
@@ -71,7 +71,7 @@ def test_a_wrong_sheet_records_nothing(ratings, tmp_path, content, said):
     assert ratings.answers() == []
 
 
-def test_whose_answers_they_are_may_be_said(ratings, tmp_path):
+def test_the_rater_of_a_sheet_can_be_given(ratings, tmp_path):
     path = tmp_path / "sheet.csv"
     path.write_text(f"item,choice\n{ratings.items[0].id},1\n\n")
     assert read_sheet(ratings, path, rater="bert") == 1

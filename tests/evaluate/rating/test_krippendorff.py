@@ -74,6 +74,6 @@ def test_an_interval_over_items():
         ([[0, 1]], [0, 1], "ratio", "level is 'ratio', but must be one of"),
     ],
 )
-def test_what_has_no_alpha_is_refused(units, values, level, said):
+def test_invalid_ratings_raise(units, values, level, said):
     with pytest.raises(ValueError, match=said):
         alpha(units, values, level=level)

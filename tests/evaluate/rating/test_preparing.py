@@ -33,7 +33,7 @@ def test_pairs_by_hand(tmp_path):
     assert ratings.key().ties == (("ours", "theirs"),)
 
 
-def test_what_raters_see_names_no_system_and_sides_change(tmp_path):
+def test_items_do_not_name_systems_and_sides_change(tmp_path):
     prompts = [f"p{n}" for n in range(40)]
     systems = {name: [f"{n} {len(name)}" for n in range(40)] for name in ("ours-x", "theirs-y")}
     ratings = prepare(tmp_path / "r", systems, prompts, scale="preference", seed=3)
@@ -72,7 +72,7 @@ def test_some_of_the_prompts(tmp_path):
         ({"x": ["a", "b", "c"]}, PROMPTS, {"scale": "stars"}, "must be one of"),
     ],
 )
-def test_what_cannot_be_rated_is_refused(tmp_path, systems, prompts, options, said):
+def test_invalid_outputs_raise(tmp_path, systems, prompts, options, said):
     with pytest.raises((ValueError, TypeError), match=said):
         prepare(tmp_path / "r", systems, prompts, **options)
     assert not (tmp_path / "r").exists()

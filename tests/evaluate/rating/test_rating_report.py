@@ -78,7 +78,7 @@ def test_three_systems_of_which_one_was_never_shown_to_anybody(tmp_path):
     assert found.systems[0].value.value == pytest.approx(1)
 
 
-def test_no_answers_are_told(tmp_path):
+def test_a_report_without_answers_raises(tmp_path):
     ratings = prepare(tmp_path / "r", {"x": ["a"]}, ["p"])
     with pytest.raises(ValueError, match="has no answers yet"):
         report(ratings)

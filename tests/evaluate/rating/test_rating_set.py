@@ -13,7 +13,7 @@ def ratings(tmp_path):
     return prepare(tmp_path / "r", {"x": ["a", "b", "c", "d", "e"], "y": ["f", "g", "h", "i", "j"]}, PROMPTS)
 
 
-def test_a_rater_goes_through_all_items_once(ratings):
+def test_a_rater_answers_each_item_once(ratings):
     seen = []
     while (item := ratings.next("anna")) is not None:
         seen.append(item.id)
@@ -65,7 +65,7 @@ def test_many_threads_and_one_file(ratings):
         ("\ud800", None, "1", "lone surrogate"),
     ],
 )
-def test_wrong_answers_are_refused_and_leave_nothing(ratings, rater, item, choice, said):
+def test_invalid_answers_raise_and_are_not_recorded(ratings, rater, item, choice, said):
     with pytest.raises(ValueError, match=said):
         ratings.record(rater, item or ratings.items[0].id, choice)
     assert ratings.answers() == []
@@ -101,7 +101,7 @@ def test_damaged_files_are_named(ratings):
         RatingSet.load(folder)
 
 
-def test_answers_of_another_set_are_told(ratings, tmp_path):
+def test_answers_of_another_set_raise(ratings, tmp_path):
     other = prepare(tmp_path / "s", {"x": ["a"]}, ["q"], seed=9)
     other.record("anna", other.items[0].id, "1")
     (tmp_path / "s/answers.jsonl").rename(ratings.folder / "answers.jsonl")

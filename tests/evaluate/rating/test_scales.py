@@ -3,7 +3,7 @@ import pytest
 from unspool.evaluate.rating.answers import PREFERENCE, SCALES, SCORE
 
 
-def test_choices_are_taken_and_others_refused():
+def test_only_choices_of_the_scale_are_accepted():
     assert [SCORE.check(it) for it in ("0", "1", "2")] == ["0", "1", "2"]
     assert PREFERENCE.check("=") == "="
     for wrong in ("3", "", "a", 2, None, ["1"]):
@@ -11,7 +11,7 @@ def test_choices_are_taken_and_others_refused():
             SCORE.check(wrong)
 
 
-def test_every_scale_tells_what_it_means():
+def test_each_scale_describes_its_choices():
     for name, scale in SCALES.items():
         assert scale.name == name
         assert scale.guide

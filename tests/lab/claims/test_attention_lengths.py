@@ -11,7 +11,7 @@ def test_rows_are_of_one_length_and_were_not_learnt_from():
     assert all(is_for_validation(source) for source, _ in rows)
 
 
-def test_more_rows_than_there_are_are_refused():
+def test_too_many_rows_raise():
     with pytest.raises(ValueError, match="not 100 held-out rows of 2"):
         held_out(2, 100)
 

@@ -12,7 +12,7 @@ def test_a_perfect_speaker_says_nothing_impossible():
     assert (found.precision, found.texts) == (1.0, 30)
 
 
-def test_what_repeats_is_counted():
+def test_repetition_is_counted():
     model = us.load("bible")
     looped = us.BadWords([[token] for token in range(model.vocab_size) if token != 5])
     # Four of five 4-grams are the first one again.

@@ -7,7 +7,7 @@ def test_a_curve_has_a_point_for_every_update():
     assert len(curve("post", 0, 1, 3, 1)) == 3
 
 
-def test_what_diverges_keeps_its_last_loss(monkeypatch):
+def test_a_diverged_run_repeats_its_last_loss(monkeypatch):
     def train_model(*_, losses, **others):
         losses += [5.0, 9.0]
         raise Diverged("it is not finite")

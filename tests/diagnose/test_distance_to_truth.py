@@ -53,7 +53,7 @@ def test_sentences_have_as_many_places_as_are_asked_for_and_fit_the_context():
     assert [it.tokens for it in short[: len(parts)]] == [it.tokens[:4] for it in parts]
 
 
-def test_the_truth_is_told_at_the_places_of_the_model():
+def test_true_probabilities_are_at_the_positions_of_the_model():
     parts = sentences(LANGUAGE, 20)
     found = true_probabilities(LANGUAGE, parts, 20)
     assert len(found) == 20

@@ -25,7 +25,7 @@ def test_by_hand():
     assert q_NV[1].tolist() == [0, 1, 0]
 
 
-def test_it_is_what_is_drawn_how_often():
+def test_probabilities_match_the_frequency_of_draws():
     decoder = us.Sample(us.Temperature(2.0), us.TopK(2))
     _, q_NV = of(decoder, [(2,)])
     drawn = us.generate(MODEL, [2], decoder, n=4000, max_new_tokens=1, seed=1)
@@ -33,7 +33,7 @@ def test_it_is_what_is_drawn_how_often():
     assert shares.tolist() == pytest.approx(q_NV[0].tolist(), abs=0.03)
 
 
-def test_basis_aware_keeps_what_it_draws():
+def test_basis_aware_keeps_the_tokens_that_it_draws():
     torch.manual_seed(0)
     sizes = {"vocab_size": 12, "width": 4, "heads": 2, "inner_width": 4, "layers": 1}
     model = us.models.TransformerConfig(**sizes).build().eval()

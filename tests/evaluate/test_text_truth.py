@@ -55,7 +55,7 @@ def test_texts_that_were_drawn_and_texts_that_were_cut():
     assert said[3].precision < 0.5
 
 
-def test_what_is_no_text_is_refused():
+def test_an_invalid_text_raises():
     with pytest.raises(ValueError, match="at least one"):
         text_truth([], LANGUAGE)
     with pytest.raises(TypeError, match="one of unspool"):

@@ -29,7 +29,7 @@ def test_bootstrap_against_all_draws():
 
 
 @pytest.mark.parametrize("test", TESTS)
-def test_a_system_beside_itself_and_beside_one_that_is_far_better(test):
+def test_equal_systems_and_a_far_better_one(test):
     values = np.random.default_rng(0).normal(size=50)
     same = test(mean_of(values.tolist()), mean_of(values.tolist()))
     assert (same.difference, same.p) == (0, 1)
@@ -113,7 +113,7 @@ def test_without_ties_chance_would_be_called_significant_too_often():
 
 
 @pytest.mark.parametrize("test", TESTS)
-def test_systems_of_other_texts_are_refused(test):
+def test_systems_with_different_texts_raise(test):
     with pytest.raises(ValueError, match="\\(2, 2\\) and \\(3, 2\\)"):
         test(mean_of([1, 2]), mean_of([1, 2, 3]))
     with pytest.raises(TypeError, match="is not a SummedMeasure"):

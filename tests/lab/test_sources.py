@@ -1,7 +1,7 @@
 from unspool.lab import claim
 
 
-def test_every_document_is_said_with_its_section_and_paper():
+def test_sources_have_a_section_and_papers():
     assert str(claim.lecture("Training")).endswith("2024), Training")
     assert claim.problems("4", "bengio2003neural").papers == (
         "mcallester2020problems",

@@ -13,7 +13,7 @@ from unspool.testing import TableModel
 LANGUAGE = Agreement()
 
 
-def test_the_truth_beside_itself():
+def test_the_true_model_equals_the_language():
     found = decoder_truth(us.Sample(), TrueModel(LANGUAGE), LANGUAGE, sentences=20)
     assert found.kl == pytest.approx(0, abs=1e-6)
     assert found.total_variation == pytest.approx(0, abs=1e-6)
@@ -93,7 +93,7 @@ def test_any_tail_of_contexts_is_counted():
     assert decoder_truth(us.Greedy(), TrueModel(LANGUAGE), LANGUAGE, sentences=70).contexts == places
 
 
-def test_what_does_not_fit_is_refused():
+def test_a_mismatched_model_or_language_raises():
     coin = TableModel(lambda row: [0.5, 0.5])
     with pytest.raises(ValueError, match="expected a language model"):
         decoder_truth(us.Greedy(), coin, LANGUAGE)

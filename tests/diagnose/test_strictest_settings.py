@@ -70,7 +70,7 @@ def test_at_most_the_share_is_rejected_and_counted_right(criticals, share, crite
 
 
 @given(st.lists(st.floats(0, 1), min_size=20, max_size=60))
-def test_what_is_not_needed_changes_nothing(criticals):
+def test_unneeded_settings_do_not_change_the_match(criticals):
     whole, part = (StrictestSettings(EPSILON, [0.1], len(criticals)) for _ in range(2))
     whole.extend(criticals)
     for critical in criticals:
