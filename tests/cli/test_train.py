@@ -71,7 +71,7 @@ def test_a_model_that_fills_places_is_trained_and_decoded_by_all_that_fills_them
         status, said, err = unspool("generate", "ab", "--model", out, "--decoder", decoder)
         assert (status, said) == (2, "")
         assert err == (
-            "unspool: a MaskedLM fills hidden places and says no token after another: decode it by "
+            "unspool: MaskedLM is a masked model and does not generate token by token: decode it with "
             "MaskPredict() or MaskedDiffusion()\n"
         )
 

@@ -27,7 +27,7 @@ from unspool.nn.keyless_attention import check_no_rotary, join_query_key, split_
 
 @dataclass(frozen=True)
 class AttentionCost:
-    """What the scores of one head cost; values and output are the same in both."""
+    """The cost of the scores of one head; values and output are the same in both."""
 
     parameters: int
     projections: int
@@ -118,7 +118,7 @@ def _check_transformer(model: Any) -> Any:
 
 
 def _layers(weights: Mapping[str, Tensor], ending: str) -> list[str]:
-    """How the names of each attention layer's weights begin."""
+    """The name prefixes of the weights of each attention layer."""
     last = ending.rpartition("attention.")[2]
     return [name.removesuffix(last) for name in weights if name.endswith(f".{ending}")]
 

@@ -1,10 +1,9 @@
-"""A Transformer that says what stands at the hidden places of a text, all of them at once.
+"""Masked language model: a bidirectional Transformer that predicts all masked positions at once.
 
-    log p(y_i | y_visible) = head(norm(block_L(… block_1(embed(y with ⟨mask⟩ at hidden places)))))_i
+    log p(y_i | y_visible) = head(norm(block_L(… block_1(embed(y with ⟨mask⟩ at masked positions)))))_i
 
-Every place looks at every other one. As BERT (Devlin et al. 2019, §3.1, papers.bib: devlin2019bert); as a
-generator Nie et al. 2025, §2 (papers.bib: nie2025large). What stands behind the end of a text is EOS again,
-so that the model learns where texts end by itself.
+As BERT (Devlin et al. 2019, §3.1, papers.bib: devlin2019bert); as a generator Nie et al. 2025, §2
+(papers.bib: nie2025large). Texts are followed by more EOS tokens, so the model learns where texts end.
 """
 
 from __future__ import annotations
@@ -30,21 +29,21 @@ if TYPE_CHECKING:
 
 
 def check_added_positions(config: TransformerShape) -> None:
-    """Refuse positions that tell places apart by what stands around them only: there nothing may be shown."""
+    """Raise ValueError unless positions are added to embeddings; masked positions look alike otherwise."""
     if config.positions not in ADDED_POSITIONS:
         raise ValueError(
-            f"positions={config.positions!r} cannot tell hidden places apart, which all look alike: choose "
+            f"positions={config.positions!r} cannot distinguish masked positions: choose "
             f"{' or '.join(map(repr, ADDED_POSITIONS))}"
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedLMConfig(TransformerShape, VocabularyOptions):
-    """The shape of a masked language model."""
+    """Settings of a masked language model."""
 
     layers: int
     positions: str = "sinusoidal"
-    """Added to the vectors: "sinusoidal" or "learned". Otherwise all hidden places would look alike."""
+    """"sinusoidal" or "learned", which are added to embeddings and distinguish masked positions."""
     eos: int | None = None
     """The token that ends a text; None is the text's own."""
 
@@ -59,7 +58,7 @@ class MaskedLMConfig(TransformerShape, VocabularyOptions):
 
 
 class MaskedModel(SequenceModel):
-    """A model that fills hidden places, and says no token after another."""
+    """Base class of models that fill masked positions instead of generating token by token."""
 
     mask: nn.Parameter
 
@@ -76,27 +75,27 @@ class MaskedModel(SequenceModel):
 
     @property
     def infilling(self) -> Any:
-        """It fills hidden places."""
+        """This model."""
         return self
 
     @property
     def attention_reading(self) -> Any:
-        """It can tell where its heads look."""
+        """This model."""
         return self
 
     def embedded(self, texts_NT: Tensor) -> Tensor:
-        """(N, T, D): every token's vector, and that of the mask at hidden places."""
+        """(N, T, D): the embedding of every token, and of the mask at masked positions."""
         hidden_NT = texts_NT == self.vocab_size
         shown_NTD = self.embed(texts_NT.masked_fill(hidden_NT, 0))
         return torch.where(hidden_NT[..., None], self.mask.to(shown_NTD.dtype), shown_NTD)
 
     def hidden_for(self, batch: Batch) -> Tensor:
-        """(N, T, D): of texts with hidden places."""
+        """(N, T, D) of texts with masked positions."""
         hidden_NTD: Tensor = self.read_hidden(batch)[0]
         return hidden_NTD
 
     def read_attention(self, batch: Batch) -> tuple[Tensor, tuple[AttentionStack, ...]]:
-        """`hidden_for`, and where the heads of every layer look."""
+        """`hidden_for`, and the attention weights of every layer."""
         stacks: list[AttentionStack] = []
         hidden_NTD, _ = self.read_hidden(batch, stacks)
         return hidden_NTD, tuple(stacks)
@@ -104,25 +103,25 @@ class MaskedModel(SequenceModel):
     def read_hidden(
         self, batch: Batch, stacks: list[AttentionStack] | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """What the head reads, and log p of every length: a subclass says."""
+        """The input of the head, and log p of every length or None."""
         raise NotImplementedError
 
     def start(self, prompts: Sequence[Sequence[int]]) -> NoReturn:
-        """It cannot: there is no next token."""
+        """Raise ValueError: a masked model does not predict a next token."""
         del prompts
         raise ValueError(
-            f"a {type(self).__name__} fills hidden places and says no token after another: decode it by "
+            f"{type(self).__name__} is a masked model and does not generate token by token: decode it with "
             "MaskPredict() or MaskedDiffusion()"
         )
 
     def step(self, state: Any, tokens_N: Tensor) -> NoReturn:
-        """It cannot, either."""
+        """Raise ValueError, like `start`."""
         del state, tokens_N
         self.start([])
 
 
 class MaskedLM(MaskedModel):
-    """Reads a text with hidden places and says how probable each token is at each of them."""
+    """A masked language model."""
 
     config: MaskedLMConfig
 
@@ -145,7 +144,7 @@ class MaskedLM(MaskedModel):
         return ((self.config.layers, self.config.heads),)
 
     def hidden(self, texts_NT: Tensor, lengths_N: Tensor, attentions: list[Tensor] | None = None) -> Tensor:
-        """(N, T) → (N, T, D): what the head reads at every place; nobody looks at padding."""
+        """(N, T) → (N, T, D): the input of the head at every position."""
         T = texts_NT.shape[1]
         x_NTD = self.embedded(texts_NT)
         places_1T = torch.arange(T, device=texts_NT.device)[None]
@@ -163,7 +162,7 @@ class MaskedLM(MaskedModel):
     def read_hidden(
         self, batch: Batch, stacks: list[AttentionStack] | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """What the head reads; it predicts no length."""
+        """The input of the head; lengths are not predicted."""
         attentions: list[Tensor] = []
         hidden_NTD = self.hidden(batch.inputs_NT, batch.lengths_N, None if stacks is None else attentions)
         if stacks is not None:
@@ -184,13 +183,13 @@ class MaskedLM(MaskedModel):
     def lengths(
         self, prompts: Sequence[Sequence[int]], limits: Sequence[int], most: int
     ) -> list[list[tuple[int, float]]]:
-        """All the room that there is: it finds the end by itself."""
+        """The limits themselves: the model predicts the end by EOS."""
         del prompts, most
         return [[(limit, 0.0)] for limit in limits]
 
     @inference_method
     def fill(self, prompts: Sequence[Sequence[int]], texts: Sequence[Sequence[int]]) -> list[Tensor]:
-        """log p at every place of each text, which stands behind its prompt."""
+        """log p at every position of each text after its prompt."""
         stripped = [self._strip_bos(prompt) for prompt in prompts]
         rows = [[*prompt, *text] for prompt, text in zip(stripped, texts, strict=True)]
         logp_NTV = self.head(self.hidden(*pad_rows(rows, self.device)))

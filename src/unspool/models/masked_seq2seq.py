@@ -1,10 +1,10 @@
-"""An encoder–decoder that says what stands at the hidden places of a translation, and how long it is.
+"""Masked encoder–decoder (CMLM): predicts the masked positions of a target and its length.
 
-    log p(y_i | y_shown, x) = head(norm(block_L(… block_1(√D · embed(y with ⟨mask⟩ at hidden places) + p))))_i
+    log p(y_i | y_shown, x) = head(norm(block_L(… block_1(√D · embed(y with ⟨mask⟩ at masked ones) + p))))_i
     log p(T | x)            = log_softmax(W · mean_s encoder(x)_s)_T
 
 Ghazvininejad et al. 2019, §2 and §3.1 (papers.bib: ghazvininejad2019mask).
-Differs from the paper: the length is read from the mean over the source, not from a token of its own.
+Differs from the paper: the length is read from the mean over the source, not from a special token.
 T counts the EOS, which is a token as any other.
 """
 
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedSeq2SeqConfig(TransformerShape, PairOptions):
-    """The shape of a masked encoder–decoder."""
+    """Settings of a masked encoder–decoder."""
 
     encoder_layers: int
     decoder_layers: int
     positions: str = "sinusoidal"
-    """Added to the vectors: "sinusoidal" or "learned". Otherwise all hidden places would look alike."""
+    """"sinusoidal" or "learned", which are added to embeddings and distinguish masked positions."""
     longest: int = 128
-    """The longest translation that it can foresee, EOS included."""
+    """The longest target that it can predict, including EOS."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -57,7 +57,7 @@ class MaskedSeq2SeqConfig(TransformerShape, PairOptions):
 
 
 class MaskedSeq2Seq(EncoderDecoder, MaskedModel):
-    """Reads a source, foresees the length of its translation, and fills its hidden places."""
+    """An encoder–decoder that predicts the target length and fills masked positions."""
 
     config: MaskedSeq2SeqConfig
 
@@ -117,7 +117,7 @@ class MaskedSeq2Seq(EncoderDecoder, MaskedModel):
     def read_hidden(
         self, batch: Batch, stacks: list[AttentionStack] | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """What the head reads, and log p of every length."""
+        """The input of the head, and log p of every length."""
         if batch.source_NS is None or batch.source_lengths_N is None:
             raise ValueError("an encoder–decoder learns from pairs, and this batch has no source: give one")
         if int(batch.lengths_N.max()) > self.config.longest:

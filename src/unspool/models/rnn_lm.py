@@ -1,9 +1,9 @@
-"""A recurrent language model.
+"""Recurrent language model (GRU or LSTM).
 
     h_t = RNN(embed(y_t), h_{t−1}),   log p(· | y_{≤t}) = head(h_t)
 
 Mikolov et al. 2010, §2 (papers.bib: mikolov2010recurrent), with a GRU or an LSTM in place of the plain
-network. What it remembers has one size, however long the text: there is no limit of context.
+network. Its state has a fixed size, so the context is unlimited.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RNNConfig(VocabularyOptions):
-    """The shape of a recurrent language model."""
+    """Settings of a recurrent language model."""
 
     width: int
     """Of the embedding, and of every layer."""
@@ -51,7 +51,7 @@ class RNNConfig(VocabularyOptions):
 
 @dataclass(frozen=True)
 class RNNState:
-    """What the network remembers of every row: (N, L, S)."""
+    """The recurrent state of every row: (N, L, S)."""
 
     state_NLS: Tensor
 
@@ -77,7 +77,7 @@ class RNNLM(LanguageModel):
 
     @property
     def context(self) -> None:
-        """There is no limit."""
+        """None: no limit."""
         return
 
     @property

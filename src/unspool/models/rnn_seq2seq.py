@@ -8,7 +8,7 @@ sutskever2014sequence); Bahdanau et al. 2015, §3 (papers.bib: bahdanau2015neura
 eq. 5 of Luong et al. 2015 (papers.bib: luong2015effective). c̄ is the mean where c_t is the mean, and h_n
 otherwise.
 Differs from Luong et al.: the query is s_{t−1}, as Bahdanau et al. have it, and c_t is fed to the network.
-As a StepModel its prompt is the source, without BOS; EOS is written behind it where it is missing.
+As a StepModel its prompt is the source, without BOS; a missing EOS is added.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class RNNSeq2SeqConfig(PairOptions):
 
 @dataclass(frozen=True)
 class RNNSeq2SeqState:
-    """What the decoder remembers, and what it may look at."""
+    """The recurrent state of the decoder and the encoded sources."""
 
     state_NLS: Tensor
     sources: EncodedSources
@@ -114,7 +114,7 @@ class RNNSeq2Seq(EncoderDecoder):
 
     @property
     def context(self) -> None:
-        """There is no limit."""
+        """None: no limit."""
         return
 
     def read(self, source_NS: Tensor, lengths_N: Tensor) -> tuple[Tensor, EncodedSources]:
@@ -169,7 +169,7 @@ class RNNSeq2Seq(EncoderDecoder):
         return step, RNNSeq2SeqState(state_NLS, state.sources)
 
     def _context(self, state_NLS: Tensor, sources: EncodedSources) -> tuple[Tensor, Tensor | None]:
-        """c_t (N, E), and α_t (N, S) where there is attention."""
+        """c_t (N, E), and α_t (N, S) or None."""
         memory_BSE, keys_BSK, padding_BS, fixed_BE = sources.active
         if fixed_BE is not None:
             return fixed_BE.repeat_interleave(len(state_NLS) // len(fixed_BE), dim=0), None

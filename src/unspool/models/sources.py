@@ -47,7 +47,7 @@ class BoundaryTokens:
     def of_sources(
         cls, bos: int | None, eos: int | None, tokenizer: TokenizerLike | None, vocab_size: int | None
     ) -> BoundaryTokens | None:
-        """Those of sources with a vocabulary of their own, of `vocab_size` tokens; None: they have not."""
+        """The boundary tokens of a separate source vocabulary of `vocab_size` tokens, or None."""
         source_tokenizer = None if tokenizer is None else tokenizer.source
         if vocab_size is None:
             if source_tokenizer is not None:

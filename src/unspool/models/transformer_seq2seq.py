@@ -1,16 +1,16 @@
-"""A Transformer encoder–decoder.
+"""Transformer encoder–decoder.
 
     p(y | x) = Π_t p(y_t | y_{<t}, x)
     log p(· | y_{<t}, x) = head(norm(block_L(… block_1(√D · embed(y_{<t}) + p))))
 
-Every decoder block looks at its own past, then at all that the encoder says about x.
-Vaswani et al. 2017, §3 (papers.bib: vaswani2017attention). One vocabulary and one embedding serve both sides,
-unless sources have their own.
+Every decoder block attends to its past, then to the encoder output for x. Vaswani et al. 2017, §3
+(papers.bib: vaswani2017attention). Both sides share one vocabulary and embedding, unless
+`source_vocab_size` is set.
 Differs from the paper: the entries of √D · embed begin with standard deviation s = min(½, 8/√D) instead of 1.
 What the last norm makes a vector of length √D of is mostly √D · embed(y_{t−1}) at first. Where the embedding
 is the output matrix, too, the token just read so has a logit of up to s·√D; with s = 1 the loss begins there
 (at 15 with width 256, and at 31 with 1,024) instead of near ln V, and is behind for long (docs/lab-log.md).
-As a StepModel its prompt is the source, without BOS; EOS is written behind it where it is missing.
+As a StepModel its prompt is the source, without BOS; a missing EOS is added.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ MAX_EMBED_STD, MAX_INITIAL_LOGIT = 0.5, 8.0
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerSeq2SeqConfig(TransformerShape, PairOptions):
-    """The shape of a Transformer encoder–decoder."""
+    """Settings of a Transformer encoder–decoder."""
 
     POSITIONS: ClassVar[tuple[str, ...]] = (*TransformerShape.POSITIONS, "relative")
 
     encoder_layers: int
     decoder_layers: int
     source_bos: bool = False
-    """A BOS in front of a source stays there, as BART's tokenizer writes it."""
+    """Keep a BOS at the start of a source, as BART's tokenizer writes it."""
     embed_scale: float | None = None
-    """What embeddings are multiplied by; None is √D."""
+    """The factor of embeddings; None means √D."""
     embed_norm: bool = False
-    """Embeddings with their positions are normalised, on both sides (BART)."""
+    """Normalise embeddings with positions, on both sides (BART)."""
     relative_buckets: int = 32
     """Of positions "relative" (T5): groups of distances that are told apart, each with a number per head."""
     relative_distance: int = 128
@@ -90,19 +90,19 @@ class TransformerSeq2SeqConfig(TransformerShape, PairOptions):
             )
 
     def relative(self, *, causal: bool) -> RelativePositions | None:
-        """What is added to scores, where positions are relative."""
+        """The relative positions, or None."""
         if self.positions != "relative":
             return None
         return RelativePositions(self.heads, self.relative_buckets, self.relative_distance, causal=causal)
 
     def build(self, tokenizer: TokenizerLike | None = None) -> TransformerSeq2Seq:
-        """A model of this shape, with random weights."""
+        """Build a model with random weights."""
         return TransformerSeq2Seq(self, tokenizer)
 
 
 @dataclass
 class TransformerSeq2SeqState:
-    """What the decoder remembers of its own rows, and what it may look at."""
+    """The KV cache of the decoder and the encoded sources."""
 
     past: TransformerState
     sources: EncodedSources
@@ -127,7 +127,7 @@ def embedding(vocab_size: int, width: int, scale: float | None = None) -> nn.Emb
 
 
 class TransformerSeq2Seq(EncoderDecoder):
-    """Reads a source, then says how probable each next token of its translation is."""
+    """An encoder–decoder Transformer."""
 
     config: TransformerSeq2SeqConfig
 
@@ -166,12 +166,12 @@ class TransformerSeq2Seq(EncoderDecoder):
 
     @property
     def rewindable(self) -> Self:
-        """It can forget what it has read."""
+        """This model."""
         return self
 
     @property
     def joining(self) -> CompiledJoining | None:
-        """Rows of many askers stand in one state where its steps are compiled."""
+        """Batching of requests in one state, if the engine is compiled."""
         return CompiledJoining() if self.engine == "compiled" else None
 
     @property
@@ -182,12 +182,12 @@ class TransformerSeq2Seq(EncoderDecoder):
 
     @property
     def attention_reading(self) -> Self:
-        """It can tell where its heads look."""
+        """This model."""
         return self
 
     @property
     def source_attention_reading(self) -> Self:
-        """It can tell where its heads look at the source."""
+        """This model."""
         return self
 
     def read(self, source_NS: Tensor, lengths_N: Tensor) -> EncodedSources:
@@ -232,7 +232,7 @@ class TransformerSeq2Seq(EncoderDecoder):
     def hidden_once(
         self, tokens_N: Tensor, sources: EncodedSources, past: TransformerState
     ) -> tuple[Tensor, Tensor]:
-        """The same for one token of every row, (N, D), and where the last layer looked, (N, S)."""
+        """`hidden` for one token per row, (N, D), and the last layer's mean cross-attention, (N, S)."""
         device = tokens_N.device
         x_ND = self._embed_tokens(
             tokens_N, None if self.positions is None else self.positions.at(past.length, device)
@@ -252,17 +252,17 @@ class TransformerSeq2Seq(EncoderDecoder):
         return self.norm(x_ND), attention_NS
 
     def _embed_tokens(self, tokens: Tensor, added: Tensor | None) -> Tensor:
-        """What the first block reads, but for dropout."""
+        """The input of the first block before dropout."""
         x: Tensor = self.embed(tokens) * self.scale
         x = x if added is None else add_positions(x, added)
         return x if self.embed_norm is None else self.embed_norm(x)
 
     def hidden_for(self, batch: Batch) -> Tensor:
-        """(N, T, D) in one parallel pass: targets are padded on the right, where no earlier token looks."""
+        """(N, T, D) of right-padded targets in one parallel pass."""
         return self.hidden(batch.inputs_NT, self.encode(*_sources(batch)))
 
     def read_attention(self, batch: Batch) -> tuple[Tensor, tuple[AttentionStack, ...]]:
-        """`hidden_for`, and where the heads look at their own side: the encoder's, then the decoder's."""
+        """`hidden_for`, and the self-attention weights of encoder and decoder."""
         source_NS, source_lengths_N = _sources(batch)
         encoder: list[Tensor] = []
         decoder: list[Tensor] = []
@@ -274,7 +274,7 @@ class TransformerSeq2Seq(EncoderDecoder):
         )
 
     def read_source_attention(self, batch: Batch) -> AttentionStack:
-        """Where the heads of every layer of the decoder look at the source."""
+        """The cross-attention weights of every layer."""
         cross_attentions: list[Tensor] = []
         source_NS, source_lengths_N = _sources(batch)
         self.hidden(
