@@ -165,7 +165,7 @@ def test_pairs_are_read_from_tsv_columns(write):
     ):
         read_pairs(wide)
     assert read_pairs(wide, Layout(columns=(2, 4))) == (["one"], ["eins"])
-    with pytest.raises(ValueError, match="2 tab-separated columns, but column 3 is wanted"):
+    with pytest.raises(ValueError, match="2 tab-separated columns, but column 3 is needed"):
         read_pairs(path, Layout(columns=(1, 3)))
 
 
