@@ -45,7 +45,7 @@ def installed_plugins() -> dict[str, str]:
 
 
 def is_plugin(name: str) -> bool:
-    """Whether the name has the form module:name or is an installed plugin."""
+    """True if the name has the form module:name or is an installed plugin."""
     return OBJECT_NAME.fullmatch(name) is not None or name in installed_plugins()
 
 

@@ -299,7 +299,7 @@ def _deep_copy(it: Any) -> Any:
 
 
 def _has_setting(table: Mapping[str, Any], name: str) -> bool:
-    """Whether this kind of model has a setting."""
+    """True if this kind of model has a setting."""
     kind = MODELS.get(table.get("kind", ""))
     return kind is not None and name in {it.name for it in fields(kind)}
 

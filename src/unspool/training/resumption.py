@@ -36,7 +36,7 @@ class Change:
 
     @property
     def allowed(self) -> bool:
-        """Whether the run can continue with it."""
+        """True if the run can continue with it."""
         section, _, key = self.name.partition(".")
         return self.name not in FIXED and (section in CHANGEABLE or key.rpartition(".")[2] == "dropout")
 

@@ -33,7 +33,7 @@ THAT = "that"
 
 @dataclass(frozen=True)
 class OpenClauses:
-    """Where a prefix stands: the classes of the nouns still without a verb, and whether a noun comes next."""
+    """State of a prefix: the classes of nouns still without a verb, and True if a noun is next."""
 
     open: tuple[int, ...] = ()
     noun_due: bool = True

@@ -100,7 +100,7 @@ class PCFG(KnownLanguage[Chart]):
         return Chart(inside)
 
     def chances(self, state: Chart) -> Probabilities:
-        """Whatever may complete the prefix, for all next words at once."""
+        """Return the probabilities of all next words at once."""
         n, count = len(state.inside), len(self._names)
         through = [np.eye(count)] * (n + 1)
         for i in range(n - 1, -1, -1):

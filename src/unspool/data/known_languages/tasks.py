@@ -260,7 +260,7 @@ class SymbolTask(ABC):
 
     @abstractmethod
     def answer(self, row: list[int]) -> list[int]:
-        """What the task makes of a row."""
+        """Return the target of a row."""
 
     def pair(self, random: Random) -> tuple[str, str]:
         """A source and its target."""

@@ -118,7 +118,7 @@ class ZipfMarkov(KnownLanguage[tuple[int, ...]]):
         return rows_NV
 
     def followers(self, contexts_NC: NDArray[np.integer]) -> tuple[NDArray[np.int64], Probabilities]:
-        """What can follow, and how probably, (N, branching) each; a word may be there twice, or with 0."""
+        """Return possible next words and their probabilities, (N, branching) each; a word may occur twice."""
         hash_N = self._hash([contexts_NC[:, at].astype(np.uint64) for at in range(self.order)])
         count_N = 1 + np.searchsorted(self._counts, _to_uniform(mix(hash_N)), side="right")
         count_N[contexts_NC[:, -1] == BOS_ID] = self.branching
