@@ -8,13 +8,12 @@ import torch
 
 import unspool as us
 from unspool.decode.transforms import TRANSFORMS, Truncation
-from unspool.diagnose.critical_settings import Places, criteria
+from unspool.diagnose.critical_settings import Positions, criteria
 
 WIDTH = 3
 
-# Not among the samplers that `unspool.diagnose.thresholds` matches: PLess has no setting, MinK's acts on rows
-# that are almost flat only, and the literature that matches settings by what they reject leaves out the others,
-# whose critical setting takes a sorted row.
+# Not matched by `unspool.diagnose.thresholds`: PLess has no setting, that of MinK acts on almost flat rows only,
+# and the critical settings of the others need a sorted row.
 WITHOUT_A_CRITICAL_SETTING = {"MinK", "PLess", "TailFree", "TopH"}
 
 
@@ -22,14 +21,14 @@ def truncations():
     return {name: kind for name, kind in TRANSFORMS.items() if issubclass(kind, Truncation)}
 
 
-def unlike(known, listed, left_out):
-    """What is neither listed nor left out, is both, or is no truncation."""
+def mismatches(known, listed, left_out):
+    """Names that are neither listed nor left out, are both, or are not truncations."""
     known, listed, left_out = set(known), set(listed), set(left_out)
     return sorted((known ^ (listed | left_out)) | (listed & left_out))
 
 
 def rules_with_a_critical_setting():
-    """{name of the transform: its criterion and what finds the critical settings}."""
+    """{name of the transform: its criterion and the function of critical settings}."""
     found = {}
     for criterion, critical in criteria(WIDTH).items():
         (rule,) = us.parse(criterion.decoder(1)).transforms
@@ -38,18 +37,18 @@ def rules_with_a_critical_setting():
 
 
 def test_every_truncation_has_critical_settings_or_is_left_out_on_purpose():
-    assert unlike(truncations(), rules_with_a_critical_setting(), WITHOUT_A_CRITICAL_SETTING) == []
+    assert mismatches(truncations(), rules_with_a_critical_setting(), WITHOUT_A_CRITICAL_SETTING) == []
 
 
-def test_one_that_was_forgotten_is_noticed():
-    assert unlike({"TopK", "New"}, {"TopK"}, set()) == ["New"]
-    assert unlike({"TopK"}, {"TopK", "Gone"}, set()) == ["Gone"]
-    assert unlike({"TopK"}, {"TopK"}, {"TopK"}) == ["TopK"]
+def test_a_missing_truncation_is_found():
+    assert mismatches({"TopK", "New"}, {"TopK"}, set()) == ["New"]
+    assert mismatches({"TopK"}, {"TopK", "Gone"}, set()) == ["Gone"]
+    assert mismatches({"TopK"}, {"TopK"}, {"TopK"}) == ["TopK"]
 
 
 def logp(seed=0, rows=4, vocabulary=50):
-    dice = torch.Generator().manual_seed(seed)
-    return (2 * torch.randn(rows, vocabulary, generator=dice)).log_softmax(dim=-1)
+    rng = torch.Generator().manual_seed(seed)
+    return (2 * torch.randn(rows, vocabulary, generator=rng)).log_softmax(dim=-1)
 
 
 # A setting that cuts some tokens and not all.
@@ -73,5 +72,5 @@ def test_the_critical_settings_reject_what_the_transform_cuts(name):
     assert type(rule).__name__ == name
     for logp_V in logp():
         every = torch.arange(len(logp_V))
-        critical_V = critical(Places(logp_V.expand(len(logp_V), -1), every))
+        critical_V = critical(Positions(logp_V.expand(len(logp_V), -1), every))
         assert torch.equal(criterion.rejects(SOME[name], critical_V), ~rule.keeps(logp_V[None])[0])
