@@ -173,7 +173,8 @@ def show_technique(technique: Technique, root: Path, papers: dict[str, tuple[str
     file = technique.path.relative_to(root).as_posix()
     if unknown := [key for key in technique.keys if key not in papers]:
         raise ValueError(f"{file} cites {', '.join(unknown)}: add it to papers.bib")
-    lines = [f"### {technique.title}\n", f"{technique.summary}\n", f"```text\n{technique.equation}\n```\n"]
+    summary = technique.summary.replace("][", "]\\[")  # not a link
+    lines = [f"### {technique.title}\n", f"{summary}\n", f"```text\n{technique.equation}\n```\n"]
     lines += [f"{technique.source}\n"] if technique.source else []
     for title, url in (papers[key] for key in technique.keys):
         lines.append(f"- [{title}]({url})" if url else f"- {title}")
