@@ -96,8 +96,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add_json_option(
         parser,
-        "one JSON object per text: prompt, sample, text, tokens, logps, scores, total, finish_reason, seed, "
-        "decoder, model",
+        "one JSON object per text: prompt, sample, text, tokens, logps, scores, total (the score by which "
+        "a search ranks texts), finish_reason, seed, decoder, model",
     )
     parser.add_argument(
         "--alternatives",

@@ -38,7 +38,7 @@ class Output:
     seed: int
     """The seed of its random stream: the same prompt, seed and sample number give this text again."""
     total: float | None = None
-    """Score of the whole hypothesis if the decoder ranks hypotheses."""
+    """Score of the whole text if the decoder ranks texts, as a beam does; the length penalty is included."""
     ranked: tuple[Ranked, ...] = ()
     """The most probable tokens at every step, as many as the option `alternatives`."""
     loop: Loop | None = None

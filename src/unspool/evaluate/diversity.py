@@ -6,9 +6,9 @@
     distinct-n(X), text level     = (1/|X|) Σ_{x∈X} |unique n-grams of x| / |x|
     zipf(X)      = s of the least-squares line  log frequency = b − s·log rank,   rank ≤ 5,000
 
-Welleck et al. 2020, "Evaluation metrics" (seq-rep-n); papers.bib: welleck2020unlikelihood
-Li et al. 2016, section 5 (distinct-1 and -2, scaled by the number of tokens); papers.bib: li2016diversity
-Holtzman et al. 2020, section 5.1 (Zipf); papers.bib: holtzman2020curious
+Welleck et al. 2020, "Evaluation metrics" (seq-rep-n; papers.bib: welleck2020unlikelihood); Li et al. 2016,
+section 5 (distinct-1 and -2, scaled by the number of tokens; papers.bib: li2016diversity); Holtzman et al.
+2020, section 5.1 (Zipf; papers.bib: holtzman2020curious).
 
 A text is any sequence of hashable tokens: ids, words, characters. Compare measures only for the same
 tokenization. distinct-n at the corpus level is Li et al.'s; it falls as texts are added, so compare it only

@@ -90,17 +90,14 @@ ROUNDING = 1e-12
 class PairedTest:
     """The difference of two systems on the same texts, and the probability of one as large by chance.
 
-    Paired bootstrap (Koehn 2004; papers.bib: koehn2004statistical), two-sided, centred on the observed
-    difference:
+        bootstrap       p = (1 + #{ |d*_b − d| ≥ |d| }) / (1 + B),   d*_b = m(A*_b) − m(B*_b)
+        randomisation   p = (1 + #{ |d*_b| ≥ |d| }) / (1 + B)
 
-        d*_b = m(A*_b) − m(B*_b), the same texts for both;   p = (1 + #{ |d*_b − d| ≥ |d| }) / (1 + B)
-
-    Approximate randomisation (Riezler & Maxwell 2005; papers.bib: riezler2005pitfalls): if the systems
-    were equal, swapping their outputs would not matter:
-
-        the two outputs for each text are swapped with probability ½;   p = (1 + #{ |d*_b| ≥ |d| }) / (1 + B)
-
-    Randomisation assumes less and makes fewer errors.
+    Paired bootstrap (Koehn 2004; papers.bib: koehn2004statistical), two-sided and centred on the observed
+    difference d: both systems are resampled on the same texts. Approximate randomisation (Riezler &
+    Maxwell 2005; papers.bib: riezler2005pitfalls): the two outputs for each text are swapped with
+    probability ½, which would not matter if the systems were equal. Randomisation assumes less and makes
+    fewer errors.
 
     sacrebleu differs in two ways. Its bootstrap test is one-sided: its p is about half of ours. Its
     randomisation test counts only draws with |d*| > |d|. Integer counts (TER: edits) often give |d*| = |d|,

@@ -257,7 +257,7 @@ class Perplexity:
 
         PPL = exp( −1/T Σ_t log p(y_t | y_{<t}) )
 
-    Jelinek, Mercer, Bahl & Baker 1977; papers.bib: jelinek1977perplexity
+    Jelinek, Mercer, Bahl & Baker 1977 (papers.bib: jelinek1977perplexity).
 
     Every token has the same weight. The first token of a text is not scored, because it has no context; with
     BOS, that is BOS. Texts longer than the context are read in windows that overlap by half. For an

@@ -13,14 +13,15 @@ from unspool.cli.parser import Command, add_figure_option, add_json_option, add_
 from unspool.cli.texts import add_reference_options, check_readable, reference_texts, text_layout
 
 LOOPS_EXAMPLES = """examples:
-  unspool diagnose loops smollm2 --text prompts.txt
+  unspool diagnose loops smollm2 --text prompts.jsonl
   unspool diagnose loops smollm2 --text articles.jsonl --texts 20
   unspool diagnose loops runs/language --decoder "Greedy()" --decoder "Sample()" --figure loops.svg --json
 
-Each line is continued: {"prompt": "…"} and {"messages": […]} from their end, a text from its first
---prompt tokens. A text loops if it ends with a phrase three times in a row. "≈ loops" are texts
-most of whose last 96 words repeat exactly or approximately (other numbers, other case, some other
-words). The figure shows log p by turn of the loop: it rises because a loop reinforces itself.
+Each line is continued: {"prompt": "…"} and {"messages": […]} from their end, a text
+or a line of a plain file from its first --prompt tokens. A text loops if it ends with a phrase
+three times in a row, or with one token six times. "≈ loops" are texts most of whose last 96 words
+repeat exactly or approximately (other numbers, other case, some other words). The figure shows
+log p by repetition of the loop: it rises if the loop reinforces itself.
 """
 BEAMS_EXAMPLES = """examples:
   unspool diagnose beams runs/dates --widths 1 4 16 64
@@ -36,7 +37,8 @@ TRAP_EXAMPLES = """examples:
 
 After the first --prompt tokens (or the source) of each text, three continuations are scored: the
 true tokens, their first --phrase tokens repeated, and all of them shuffled; and also what the model
-generates.
+generates. Texts are split into pieces of --prompt + --length tokens, and --texts counts pieces;
+pieces with at most --phrase tokens after their prompt are left out.
 """
 LOOP_DECODERS = ("Greedy()", "Beam(4)", "Sample(Temperature(0.5))", "Sample(TopP(0.9))", "Sample()")
 MAX_PERIODS = 8

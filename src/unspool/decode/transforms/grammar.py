@@ -3,7 +3,7 @@
     q(x_t | x_{<t}) = p(x_t | x_{<t}) · [x_{<t} x_t is a prefix of a text of L] / Z_t,     Z_t = allowed mass
 
 Willard & Louf 2023, §3 (the mask); Park et al. 2024, §3 (its bias). llguidance computes the masks.
-papers.bib: willard2023guided, park2024grammar, llguidance
+papers.bib: willard2023guided, park2024grammar, moskal2025llguidance
 
 The grammar covers the generated text, without the prompt. A token limit or a stop string may cut the text: it
 is complete if finish_reason is "eos". A right-to-left model supports choices only.

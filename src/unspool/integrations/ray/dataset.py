@@ -1,6 +1,7 @@
-"""`us.generate_dataset`: generate for every prompt of a Ray dataset.
+"""`us.integrations.generate_dataset`: generate for every prompt of a Ray dataset.
 
-    ds = us.generate_dataset(ray.data.read_parquet("prompts/"), "bible", us.Sample(us.TopP(0.9)), seed=1)
+    ds = ray.data.read_parquet("prompts/")
+    ds = us.integrations.generate_dataset(ds, "bible", us.Sample(us.TopP(0.9)), seed=1)
     ds.write_parquet("answers/")
 
 The dataset stays lazy. Rows keep their columns and gain "text", "finish_reason", "total" and "seed". A
