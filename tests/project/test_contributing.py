@@ -1,7 +1,7 @@
 """The walk-throughs of CONTRIBUTING.md and docs/extend.md work, the former in a copy of the repository.
 
-A fence after a line `path`: is written to that file or appended to it; the lines of a diff are added to the file. Commands
-are run; a console fence also shows the expected output.
+A fence after a line `path`: is written to that file or appended to it; a diff changes it. Commands are run; a
+console fence also shows the expected output.
 """
 
 import os
@@ -28,15 +28,15 @@ COPIED = (
 )
 
 
-def add_lines(text, diff):
-    """Add the lines of a diff, each part below the only place that has its context."""
+def patch(text, diff):
+    """Apply a diff; the old lines of each part must be in one place only."""
     for part in diff.split("@@\n"):
-        context = "".join(line[1:] for line in part.splitlines(keepends=True) if line[0] == " ")
-        together = "".join(line[1:] for line in part.splitlines(keepends=True))
-        assert together.startswith(context), f"context comes first: {part}"
-        places = re.findall(rf"^{re.escape(context)}", text, re.MULTILINE)
-        assert len(places) == 1, f"{len(places)} places, not one, have {context!r}"
-        text = re.sub(rf"^{re.escape(context)}", lambda _, new=together: new, text, flags=re.MULTILINE)
+        lines = part.splitlines(keepends=True)
+        old = "".join(line[1:] for line in lines if line[0] in " -")
+        new = "".join(line[1:] for line in lines if line[0] in " +")
+        places = re.findall(rf"^{re.escape(old)}", text, re.MULTILINE)
+        assert len(places) == 1, f"{len(places)} places, not one, have {old!r}"
+        text = re.sub(rf"^{re.escape(old)}", lambda _, new=new: new, text, flags=re.MULTILINE)
     return text
 
 
@@ -50,7 +50,7 @@ def follow(page, folder, source=None):
                     file.write(content)
             case "diff":
                 file = folder / path
-                file.write_text(add_lines(file.read_text(encoding="utf-8"), content), encoding="utf-8")
+                file.write_text(patch(file.read_text(encoding="utf-8"), content), encoding="utf-8")
             case "sh":
                 for command in content.splitlines():
                     run(command, folder, source)
@@ -95,11 +95,12 @@ def test_the_walk_through_adds_a_sampler(root, copy):
     assert not (root / "tests/decode/transforms/test_top_share.py").exists()
 
 
-def test_a_diff_adds_lines_below_their_context():
-    assert add_lines("a\nb\nc\n", " b\n+x\n@@\n a\n+y\n") == "a\ny\nb\nx\nc\n"
+def test_a_diff_adds_and_replaces_lines():
+    assert patch("a\nb\nc\n", " b\n+x\n@@\n a\n+y\n") == "a\ny\nb\nx\nc\n"
+    assert patch("a\nb\nc\n", " a\n-b\n+x\n") == "a\nx\nc\n"
     for text in ("a\n", "b\nb\n"):
         with pytest.raises(AssertionError, match="places"):
-            add_lines(text, " b\n+x\n")
+            patch(text, " b\n+x\n")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,10 @@ FAILED, BAD_INPUT, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141  # the last two: 12
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status: 0 success, 1 failure, 2 bad input, 130 interrupted."""
+    """Run one command and return its exit status.
+
+    0 success, 1 failure, 2 bad input, 130 interrupted, 141 broken pipe.
+    """
     try:
         # Imports happen inside: Ctrl-C during an import must be handled, too.
         from unspool.cli.output import exit_during_imports, print_warning, safe_streams

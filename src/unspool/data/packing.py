@@ -1,13 +1,13 @@
 """Packing: blocks of equal length from concatenated texts, without padding.
 
     stream   BOS y₁ … yₘ EOS BOS y₁ … EOS …
-    block    inputs  stream[o + bL …], targets  one further on;  L = length, o is random in every epoch
+    block b  inputs stream[o + bL … o + (b + 1)L − 1], targets one later;  L = length, o random in every epoch
 
-Texts may begin and end inside of a block, so that a block begins with BOS only if a text begins there. BOS
-after EOS has weight 0 as a target.
+Texts may begin and end inside a block; a block begins with BOS only if a text begins there. BOS after EOS
+has weight 0 as a target.
 
-In conversations only tokens of answers have weight 1. Blocks without a target are left out; for this, the
-block boundaries stay the same in every epoch (o = 0).
+In conversations only tokens of answers have weight 1. Blocks without a target are left out; this requires the
+same block boundaries in every epoch (o = 0).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PackFeed:
     ends: tuple[int, int] | None = None
     """BOS and EOS, if the stream has them."""
     counts: npt.NDArray[Any] | None = None
-    """1 for each token that is a target; None: all except BOS."""
+    """1 for each token that is a target; None: all except BOS after EOS."""
     _answered: Ints | None = field(init=False, repr=False, default=None)
     """Starts of the blocks with targets, if `counts` is given."""
     _known: dict[int, Ints] = field(init=False, repr=False, default_factory=dict)
@@ -172,7 +172,7 @@ class CarriedFeed:
     ends: tuple[int, int] | None = None
     """BOS and EOS, if the stream has them."""
     counts: npt.NDArray[Any] | None = None
-    """1 for each token that is a target; None: all except BOS."""
+    """1 for each token that is a target; None: all except BOS after EOS."""
     apart: int = 1
     """A: batches per update, each with different segments."""
 

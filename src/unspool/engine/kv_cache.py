@@ -1,9 +1,10 @@
 """Paged KV cache: keys and values in blocks of a few tokens, shared by rows until one of them writes.
 
-A block holds BLOCK tokens of every layer, usually (layers, K, 2, BLOCK, I) (`attention`): strips with a fixed
-number of floats per token. Each row has a list of blocks. The rows of a beam and the samples of one prompt
-share the blocks of their common prefix. A row that writes to a shared block gets a copy first (copy-on-write;
-Kwon et al. 2023, §4.3–4.4, papers.bib: kwon2023efficient). Unused blocks are reused.
+A block holds BLOCK tokens of every layer, usually (layers, K, 2, BLOCK, I) for K key heads of width I
+(`attention`). Each key or value head of a layer has one strip, with a fixed number of floats per token. Each
+row has a list of blocks. The rows of a beam and the samples of one prompt share the blocks of their common
+prefix. A row that writes to a shared block gets a copy first (copy-on-write; Kwon et al. 2023, §4.3–4.4,
+papers.bib: kwon2023efficient). Unused blocks are reused.
 """
 
 from __future__ import annotations
@@ -72,12 +73,13 @@ def compiled_assignment(version: int) -> Any:
                     continue
                 if block >= 0:
                     users[block] -= 1
+                # (block, row, place) for now; the loop below replaces it.
                 copies[taken, 0], copies[taken, 1], copies[taken, 2] = block, n, place
                 taken += 1
         result[0], result[1] = 0, max(taken - free.size, 0)
         for i in range(taken):
             block, n, place = copies[i, 0], copies[i, 1], copies[i, 2]
-            if result[1] > 0:
+            if result[1] > 0:  # too few free blocks: undo
                 users[block if block >= 0 else 0] += 1 if block >= 0 else 0
                 continue
             blocks[n, place], users[free[i]] = free[i], 1
@@ -214,7 +216,7 @@ class PagedKVCache:
         self.users = users
 
     def __del__(self) -> None:
-        """Return the memory to the buffer cache, unless it has other users."""
+        """Return the memory to the pool (`memory`), unless it has other users."""
         if sys.getrefcount(self.kv) == SOLE_REFERENCE:
             return_buffer(self.kv)
 

@@ -27,7 +27,7 @@ CACHE_LINE_BYTES = 64
 MAX_POOLED_FLOATS = 2**26
 """Idle floats in the pool, at most: a quarter of a gigabyte."""
 POOLED_SIZES = range(2**14, 2**24 + 1)
-"""Sizes of pooled arrays. malloc keeps smaller ones itself; larger ones are no results of a step."""
+"""Sizes that `empty_pooled` pools. malloc keeps smaller ones; larger ones are not results of a step."""
 MAX_STACK_FLOATS = 65536
 """Floats that a kernel may allocate on the stack: a quarter of a megabyte."""
 
@@ -36,7 +36,7 @@ _pool_lock = threading.RLock()  # reentrant: garbage collection may return a buf
 
 
 def empty_aligned(*shape: int) -> Floats:
-    """An uninitialised float32 array that starts at a cache line: a vector across two lines costs twice."""
+    """An uninitialised float32 array aligned to a cache line: a vector across two lines costs twice."""
     size = 4 * math.prod(shape)
     memory = np.empty(size + CACHE_LINE_BYTES, np.uint8)
     start = -memory.ctypes.data % CACHE_LINE_BYTES
@@ -44,7 +44,7 @@ def empty_aligned(*shape: int) -> Floats:
 
 
 def take_buffer(size: int) -> Floats:
-    """At least `size` uninitialised floats: the smallest idle buffer below twice the size, or new memory."""
+    """At least `size` uninitialised floats: the smallest idle buffer of at most twice the size, or new."""
     with _pool_lock:
         fitting = [index for index, buffer in enumerate(_idle_buffers) if size <= buffer.size <= 2 * size]
         if fitting:

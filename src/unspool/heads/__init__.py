@@ -34,7 +34,7 @@ HeadConfig = (
     | SoftmaxHeadConfig
     | TemperedHeadConfig
 )
-"""Any of the settings in HEADS."""
+"""The settings of any head: those in HEADS, or those of a plugin."""
 
 HEADS: dict[str, type[HeadConfig]] = {
     "softmax": SoftmaxHeadConfig,
@@ -48,7 +48,7 @@ HEADS: dict[str, type[HeadConfig]] = {
 
 
 def resolve_head(head: HeadConfig | None, tied: bool) -> HeadConfig:
-    """The settings of a model's head: a softmax by default; `tied=None` takes the model's setting."""
+    """The settings of a model's head, a softmax by default; `tied` replaces a `head.tied` of None."""
     if head is None:
         return SoftmaxHeadConfig(tied=tied)
     if isinstance(head, KerbsHeadConfig | PluginHeadConfig) or head.tied is not None:

@@ -41,8 +41,8 @@ class ApiError(Exception):
 def invalid_fields(errors: Sequence[Mapping[str, Any]]) -> ApiError:
     """The error for a request that pydantic rejected, about its first wrong field.
 
-    A field of a union type has an error for each alternative. The most useful one is not about the type, or
-    else has the longest path.
+    A field of a union type has an error for each alternative. Errors that are not about the type are the most
+    useful; among equals, the one with the longest path.
     """
     field = errors[0]["loc"][:2]
     same = [it for it in errors if it["loc"][:2] == field]
@@ -66,7 +66,7 @@ def error_body(error: ApiError) -> bytes:
 
 
 def as_api_error(error: BaseException, *, started: bool) -> ApiError:
-    """The error response for an exception: the client's fault before the generation has started."""
+    """The error response for an exception; a ValueError before generation starts is the client's fault."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, ValueError):  # after the start: the model returned NaN
