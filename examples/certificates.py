@@ -17,7 +17,7 @@ p = step.logp_NV[0].exp()
 for token in p.topk(12).indices.tolist():
     verdict = test.accepts(p, token, tau=TAU)
     if verdict.certificate is not None:
-        assert test.check(verdict.certificate, p, TAU)
+        assert test.verify(verdict.certificate, p, TAU)
     kept = "above the threshold" if p[token] >= TAU else "accepted" if verdict.accepted else "rejected"
     print(f"{model.tokenizer.decode([token])!r:12} p = {p[token]:.4f}  {kept}")
 

@@ -1,7 +1,7 @@
 """Make files of tags and of genres from a treebank in the CoNLL-U format, such as UD English EWT.
 
     for part in train dev test; do
-        python recipes/conllu_to_tsv.py en_ewt-ud-$part.conllu --out ewt/$part
+        python recipes/conllu_to_tsv.py en_ewt-ud-$part.conllu --output ewt/$part
     done
 
 Written: ewt/train.tags.tsv, with the words and the universal parts of speech of a sentence a line; and
@@ -55,18 +55,20 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("treebank", type=Path, help="a file in the CoNLL-U format")
-    parser.add_argument("--out", type=Path, required=True, help="what the names of the two files begin with")
+    parser.add_argument(
+        "--output", type=Path, required=True, help="prefix of the names of the two files"
+    )
     args = parser.parse_args()
     if not args.treebank.is_file():
         raise SystemExit(f"{args.treebank} is not there: give a file in the CoNLL-U format")
     found = list(sentences(args.treebank.read_text(encoding="utf-8")))
-    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.output.parent.mkdir(parents=True, exist_ok=True)
     columns = {
         "tags": [(" ".join(it.words), " ".join(it.tags)) for it in found if it.words],
         "genres": [(it.genre, it.text) for it in found if it.genre and it.text],
     }
     for name, rows in columns.items():
-        path = args.out.with_name(f"{args.out.name}.{name}.tsv")
+        path = args.output.with_name(f"{args.output.name}.{name}.tsv")
         path.write_text("".join(f"{first}\t{second}\n" for first, second in rows), encoding="utf-8")
         print(f"{path}: {len(rows)} sentences")
     return 0

@@ -1,6 +1,6 @@
 """Split a file of sentence pairs into training, validation and test sets that share no sentence.
 
-    python recipes/split_pairs.py deu.txt --out anki --valid 1000 --test 2000
+    python recipes/split_pairs.py deu.txt --output anki --valid 1000 --test 2000
 
 Collections of translations hold many versions of one sentence ("Go." — "Geh." — "Gehen Sie."). Held out at
 random, a test sentence would have been seen in training; here pairs that share a sentence on either side,
@@ -60,7 +60,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("pairs", type=Path, help="tab-separated; the first two columns are read")
-    parser.add_argument("--out", type=Path, required=True, help="a folder for the three files")
+    parser.add_argument("--output", type=Path, required=True, help="a folder for the three files")
     parser.add_argument("--valid", type=int, default=1000)
     parser.add_argument("--test", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
@@ -73,10 +73,10 @@ def main() -> int:
         raise SystemExit(f"{args.pairs}, line {short[0]}: expected two columns with a tab between them")
     pairs = list(dict.fromkeys((fields[0].strip(), fields[1].strip()) for fields in lines))
     sets = split(pairs, args.valid, args.test, args.seed)
-    args.out.mkdir(parents=True, exist_ok=True)
+    args.output.mkdir(parents=True, exist_ok=True)
     for name, chosen in zip(("train", "valid", "test"), sets, strict=True):
         text = "".join(f"{first}\t{second}\n" for first, second in chosen)
-        (args.out / f"{name}.tsv").write_text(text, encoding="utf-8")
+        (args.output / f"{name}.tsv").write_text(text, encoding="utf-8")
         print(f"{name}.tsv: {len(chosen)} pairs")
     return 0
 

@@ -18,7 +18,7 @@ def train():
 def test_both_shapes_make_updates(train):
     for shape in (train.GPT2, train.LLAMA):
         run = train.ours(shape, train.TrainSettings(updates=2))
-        assert len(list(train.training(run))) == 2
+        assert len(list(train.training_loop(run))) == 2
 
 
 def test_a_feed_gives_every_batch_again(train):

@@ -131,7 +131,7 @@ def test_an_encoder_decoder_is_asked_as_it_was_trained(shape, backwards, tmp_pat
     assert -found.total / len(found.tokens) == pytest.approx(valid, abs=1e-5)
     assert perplexity(model, [HELD], [SOURCE]).value == pytest.approx(math.exp(valid), rel=1e-5)
     # BOS in front of a source, written by hand, is taken off: sources are trained without.
-    ids = [model.tokenizer.bos_id, *model.tokenizer.reading.encode(SOURCE)]
+    ids = [model.tokenizer.bos_id, *model.tokenizer.source_tokenizer.encode(SOURCE)]
     assert us.score(model, ids, HELD, end=True).total == pytest.approx(found.total, abs=1e-5)
 
 

@@ -51,8 +51,8 @@ def carried(folder):
 
 
 def write_text(folder):
-    dice = random.Random(1)
-    words = ["".join(dice.choice("abcd") for _ in range(dice.randint(2, 14))) for _ in range(64)]
+    rng = random.Random(1)
+    words = ["".join(rng.choice("abcd") for _ in range(rng.randint(2, 14))) for _ in range(64)]
     (folder / "text.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
 
 
@@ -90,15 +90,15 @@ def arm(step):
     original_save = checkpoint.save_file
     checkpoint.save_file = folder.save_file = half
     for owner, name in (
-        (io, "flush"),
-        (io, "flush_names"),
+        (io, "fsync_path"),
+        (io, "fsync_folder"),
         (checkpoint, "_hash"),
         (Path, "rename"),
         (Path, "replace"),
         (os, "link"),
         (shutil, "rmtree"),
         (bucket.BucketFeed, "batch"),
-        (lanes.LaneFeed, "batch"),
+        (lanes.CarriedFeed, "batch"),
     ):
         before(owner, name)
 
@@ -143,7 +143,7 @@ def harness(folder):
     from unspool.training import train
 
     write_text(folder)
-    dice, killed, finished = random.Random(2), [], []
+    rng, killed, finished = random.Random(2), [], []
     train(
         recipe(folder), folder / "whole"
     )  # here, not in a child: all that is imported now, no child imports
@@ -170,7 +170,7 @@ def harness(folder):
     while at.count(signal.SIGKILL) < RANDOM_KILLS:
         out = folder / f"random{run}"
         number = child(folder, out, 0)
-        time.sleep(span * dice.uniform(0.0, 0.5))
+        time.sleep(span * rng.uniform(0.0, 0.5))
         os.kill(number, signal.SIGKILL)
         at.append(wait(number))
         if readable(out) == UPDATES:

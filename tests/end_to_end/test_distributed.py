@@ -295,7 +295,7 @@ def test_ctrl_c_ends_all_processes_with_a_checkpoint_and_one_line(tmp_path, star
     last = json.loads(out.splitlines()[-1])["update"] if out else 1
     told = [line for line in err.splitlines() if line.startswith("unspool:")]
     assert told == [
-        f"unspool: stopped after update {last} of 100000; unspool train --resume {tmp_path / 'run'} goes on with it"
+        f"unspool: stopped after update {last} of 100000; resume it with: unspool train --resume {tmp_path / 'run'}"
     ]
     assert json.loads((tmp_path / "run" / "last.json").read_text()) == {"checkpoint": f"{last:08d}"}
     if starter == "unspool":  # torchrun ends its own process with a traceback

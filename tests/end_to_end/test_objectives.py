@@ -104,7 +104,7 @@ def test_batches_that_leave_nothing_to_say_are_passed_over_or_told(kind, tmp_pat
     us.train(
         {**lm, "objective": {"kind": kind, "prompt": 5, **teacher}}, tmp_path / "some"
     )  # "ab" is shorter
-    with pytest.raises(ValueError, match=r"no row is longer than the prompt .* \(objective\.prompt\)"):
+    with pytest.raises(ValueError, match=r"no row is longer than objective\.prompt"):
         us.train({**lm, "objective": {"kind": kind, "prompt": 20, **teacher}}, tmp_path / "none")
 
 
@@ -159,9 +159,9 @@ def test_what_does_not_go_together_is_refused_before_anything_is_trained(tmp_pat
         "batches": {"kind": "packed", "rows": 2, "length": 6},
         "auxiliary": [{"kind": "attention_near"}],
     }
-    with pytest.raises(ValueError, match="needs a Transformer; a RNNLM"):
+    with pytest.raises(ValueError, match="needs a Transformer, but RNNLM"):
         us.train(near, tmp_path / "near")
-    with pytest.raises(ValueError, match="module 'no_such_thing' cannot be imported"):
+    with pytest.raises(ValueError, match="cannot import the module 'no_such_thing'"):
         us.train(
             recipe([{"kind": "reinforce", "reward": "no_such_thing:f"}]), tmp_path / "reward", trust_code=True
         )

@@ -30,7 +30,7 @@ def test_a_recipe_is_read(path):
     if recipe.pretrained is not None:  # it has its shape
         return
     labels = ("one", "other") if recipe.model["kind"] in ("classifier", "tagger") else ()
-    assert recipe.shape(10_000, labels).vocab_size == 10_000
+    assert recipe.model_config(10_000, labels).vocab_size == 10_000
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def test_an_encoder_decoder(tmp_path):
     shape = {"kind": "transformer_seq2seq", "encoder_layers": 1, "decoder_layers": 1}
     us.train(recipe({"kind": "words"}, shape, data), tmp_path / "run")
     model = us.load(tmp_path / "run")
-    symbols = model.tokenizer.reading.decode([4, 5, 6])
+    symbols = model.tokenizer.source_tokenizer.decode([4, 5, 6])
     out = us.generate(model, symbols, us.Greedy(), max_new_tokens=8)
     assert out.text == symbols
     assert out.tokens == (6, 5, 4, 2)
@@ -56,5 +56,5 @@ def test_a_language_model_is_given_the_end_and_says_what_stands_before_it(tmp_pa
 
 def test_labels_have_no_order(tmp_path):
     (tmp_path / "x.tsv").write_text("good\tfine day\nbad\tawful day\n")
-    with pytest.raises(ValueError, match=r"text\.right_to_left is for models that say texts"):
+    with pytest.raises(ValueError, match=r"text\.right_to_left does not work with labelled data"):
         prepare(LabelledLines(train=str(tmp_path / "x.tsv")), Words(right_to_left=True), Bucketed())

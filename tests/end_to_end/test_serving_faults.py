@@ -99,7 +99,7 @@ def test_a_client_that_leaves_mid_stream_frees_its_rows_within_a_step_or_two(ser
         next(iter(stream))
     left = served.engine.counts.steps
     with served.engine._change:
-        assert served.engine._change.wait_for(lambda: not served.engine._askers, 20)
+        assert served.engine._change.wait_for(lambda: not served.engine._requests, 20)
     # The event loop hears of it while steps of a millisecond go on; of 220 there must be most left.
     assert served.engine.counts.steps - left < 110
     assert served.engine.batch.rows == 0
@@ -147,7 +147,7 @@ def test_a_deadline_is_told_and_frees_its_rows(bible):
             served.ask(max_tokens=230, n=64, seed=3)
         assert late.value.status_code == 504
         with served.engine._change:
-            assert served.engine._change.wait_for(lambda: not served.engine._askers, 20)
+            assert served.engine._change.wait_for(lambda: not served.engine._requests, 20)
         assert served.engine.batch.rows == 0
     finally:
         served.close()
@@ -301,7 +301,7 @@ def test_a_reader_who_takes_his_time_holds_up_nobody(served):
             assert served.ask(seed=k).choices
         assert time.monotonic() - began < 30
     with served.engine._change:
-        assert served.engine._change.wait_for(lambda: not served.engine._askers, 30)
+        assert served.engine._change.wait_for(lambda: not served.engine._requests, 30)
 
 
 def test_a_stop_string_may_begin_and_end_within_tokens(served, bible):
@@ -325,7 +325,7 @@ def test_what_is_streamed_has_the_log_probabilities_and_offsets_of_the_whole(ser
         for chunk in served.ask(**told, stream=True):
             parts[chunk.choices[0].index].append(chunk.choices[0])
         for choice in whole.choices:
-            assert "".join(part.tokenizer for part in parts[choice.index]) == choice.text
+            assert "".join(part.text for part in parts[choice.index]) == choice.text
             for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
                 joined = [each for part in parts[choice.index] for each in getattr(part.logprobs, name)]
                 assert joined == getattr(choice.logprobs, name)

@@ -90,7 +90,7 @@ def test_what_cannot_be_taught_is_refused(bank, lstm, translator, transformer):
             DependencyHeads(bank, **wrong).check(make())
     with pytest.raises(ValueError, match="has no arc with a label of iobj"):
         DependencyHeads(bank, ("iobj",)).check(make())
-    with pytest.raises(FileNotFoundError, match="no treebank"):
+    with pytest.raises(FileNotFoundError, match=r"treebank 'nowhere\.conllu' does not exist"):
         DependencyHeads("nowhere.conllu").check(make())
     for wrong in ({"labels": ()}, {"labels": ("a", "a")}, {"layer": -1}, {"rows": 0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):

@@ -199,7 +199,7 @@ def test_a_loss_with_another_weight_than_it_prepared_is_refused(tiny):
             return Loss(model.head.weight.sum(), 1.0)
 
     run = tiny(objective=WeightedSum(CrossEntropy(), ((Odd(), Share()),)), accumulate=2)
-    with pytest.raises(ValueError, match=r"Odd\.prepare gave the weight .*: override prepare"):
+    with pytest.raises(ValueError, match=r"Odd\.prepare returned the weight .*: override prepare"):
         apply_update(run)
 
 

@@ -62,5 +62,5 @@ def test_a_treebank_whose_words_do_not_match_is_one_line(unspool, model, bank, t
     assert status != 0
     assert out == ""
     assert err.count("\n") == 1
-    assert "does not stand in the sentence's text" in err
+    assert "is not in the sentence's text" in err
     assert not (tmp_path / "heads.svg").exists()

@@ -139,5 +139,5 @@ def test_perplexity_is_measured_in_windows_that_leave_room_for_the_negative_prom
     guided = Guidance(learned(), 1.5, LONG)
     found = perplexity(guided, [text])
     assert math.isfinite(found.value)
-    with pytest.raises(ValueError, match="leaves no room"):
+    with pytest.raises(ValueError, match="the negative prompt fills the context"):
         perplexity(Guidance(learned(), 1.5, [1] * 12), [text])

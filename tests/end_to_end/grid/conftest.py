@@ -210,7 +210,7 @@ WHOLLY = ("Hugging Face's Llama", "Hugging Face's BART")
 """One of each kind in every way of asking; of the others, as of every head, every aspect at once."""
 SPEAKERS |= {name: WRAPPED[name] for name in WHOLLY}
 COMPILED = " compiled"
-STEPS_ARE_COMPILED = [kind for kind in SHAPES if kind != "trigram"]
+STEPS_ARE_COMPILED = [kind for kind in SHAPES if kind.startswith("transformer")]
 SPEAKERS |= {
     name + COMPILED: (lambda name=name: compiled(speaker(name)))
     for name in (

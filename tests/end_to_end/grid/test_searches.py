@@ -49,7 +49,7 @@ def test_the_covering_part_of_a_grid_has_every_pair(pairs):
 
 
 def test_compiled_steps_are_where_they_are_said_to_be(pairs):
-    assert {kind for kind in pairs.SHAPES if pairs.obstacle(pairs.speaker(kind)) is None} == {
+    assert {kind for kind in pairs.SHAPES if pairs.engine_obstacle(pairs.speaker(kind)) is None} == {
         *pairs.STEPS_ARE_COMPILED
     }
     for name in (*pairs.SPEAKERS, *pairs.HEADED):

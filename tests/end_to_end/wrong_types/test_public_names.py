@@ -88,7 +88,10 @@ ADAPTED = small("TransformerLM")
 us.models.add_adapters(ADAPTED, us.models.LoRA(rank=1))
 CORRECT = {
     **SHAPES,
-    **{model: {"config": PUBLIC[shape](**SHAPES[shape]), "text": TEXT} for model, shape in MODELS.items()},
+    **{
+        model: {"config": PUBLIC[shape](**SHAPES[shape]), "tokenizer": TEXT}
+        for model, shape in MODELS.items()
+    },
     "BadWords": {"sequences": [[6]]},
     "BasisTest": {"W": torch.eye(4), "rank": 2},
     "Beam": {"width": 2},

@@ -106,7 +106,7 @@ def test_unsupported_exports_are_rejected(config, message):
 
 
 def test_exports_of_other_models_are_rejected():
-    with pytest.raises(TypeError, match="a RNNLM cannot be exported"):
+    with pytest.raises(TypeError, match="cannot export a RNNLM"):
         to_huggingface(RNNConfig(vocab_size=9, width=4).build())
 
 

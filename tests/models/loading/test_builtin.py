@@ -15,7 +15,7 @@ RECIPES = Path(__file__).parents[3] / "recipes" / "builtin"
 def test_builtin_models_match_their_recipes(name):
     recipe = read_recipe(RECIPES / f"{name}.toml")
     model = us.load(name)
-    assert model.config == recipe.shape(model.vocab_size)
+    assert model.config == recipe.model_config(model.vocab_size)
     assert not model.training
     assert all(weight.dtype == torch.float32 for weight in model.parameters())
     assert f"ship.py runs/{name} {name}" in (RECIPES / f"{name}.toml").read_text()

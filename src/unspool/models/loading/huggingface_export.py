@@ -66,8 +66,8 @@ def export_causal_lm(model: TransformerLM) -> HuggingFaceExport:
     """
     if not isinstance(model, TransformerLM):
         raise TypeError(
-            f"a {type(model).__name__} cannot be exported to Hugging Face: only a TransformerLM or a "
-            "TransformerSeq2Seq can"
+            f"cannot export a {type(model).__name__} to Hugging Face: expected a TransformerLM or a "
+            "TransformerSeq2Seq"
         )
     config, head = model.config, _head_weights(model)
     shared = {"tie_word_embeddings": not head, **_special_tokens(model.tokenizer)}

@@ -164,7 +164,7 @@ def _check_model(model: Any) -> None:
     if type(getattr(model, "config", None)) not in MODELS.values() or not hasattr(model, "state_dict"):
         kinds = ", ".join(config.__name__.removesuffix("Config") for config in MODELS.values())
         raise TypeError(
-            f"a {type(model).__name__} cannot be saved: expected a model that us.load or us.train returns "
+            f"cannot save a {type(model).__name__}: expected a model that us.load or us.train returns "
             f"({kinds}). Save its component models to separate folders"
         )
     for name, tensor in model.state_dict().items():
