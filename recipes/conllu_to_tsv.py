@@ -55,9 +55,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("treebank", type=Path, help="a file in the CoNLL-U format")
-    parser.add_argument(
-        "--output", type=Path, required=True, help="prefix of the names of the two files"
-    )
+    parser.add_argument("--output", type=Path, required=True, help="prefix of the names of the two files")
     args = parser.parse_args()
     if not args.treebank.is_file():
         raise SystemExit(f"{args.treebank} is not there: give a file in the CoNLL-U format")
