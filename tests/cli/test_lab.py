@@ -7,7 +7,7 @@ import pytest
 from unspool.cli import main
 from unspool.cli.lab import chosen_claims, chosen_seeds, stored_findings
 from unspool.lab import claims
-from unspool.lab.claim import Claim, Part, Source
+from unspool.lab.claim import Claim, Source
 
 
 def tossed(seed, quick, progress):
@@ -24,7 +24,7 @@ def drawn(figure, runs):
 
 
 def claim(name, measure):
-    parts = (Part("heads > 0.45", lambda n: n["heads"] > 0.45),)
+    parts = {"heads > 0.45": lambda n: n["heads"] > 0.45}
     return Claim(name, f"A {name} falls.", Source("A book", "page 7"), "Tosses.", parts, measure, drawn)
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from unspool.lab.claim import Claim, Part, Source
+from unspool.lab.claim import Claim, Source
 
 
 @pytest.fixture
@@ -11,7 +11,7 @@ def every_part_can_fail():
         assert claim.verdict([good]) == "reproduced", claim.held([good])
         assert len(changes) == len(claim.criterion)
         for at, change in enumerate(changes):
-            assert claim.held([{**good, **change}])[at] == [False], claim.criterion[at].words
+            assert claim.held([{**good, **change}])[at] == [False], list(claim.criterion)[at]
             assert claim.verdict([good, {**good, **change}]) == "mixed"
 
     return check
@@ -34,10 +34,10 @@ def coin():
         statement="A coin <b>lands</b> | on its head.",
         source=Source("Somebody's book", "page 7", ()),
         measured="Three tosses.",
-        criterion=(
-            Part("heads > 0.45", lambda n: n["heads"] > 0.45),
-            Part("heads > 0.55", lambda n: n["heads"] > 0.55),
-        ),
+        criterion={
+            "heads > 0.45": lambda n: n["heads"] > 0.45,
+            "heads > 0.55": lambda n: n["heads"] > 0.55,
+        },
         measure=tossed,
         draw=drawn,
         limits="It is a small coin.",

@@ -3,7 +3,8 @@ import torch
 
 from unspool.data.known_languages import ZipfMarkov
 from unspool.data.known_languages.known_language import TrueModel
-from unspool.lab.small_models import RNN_LM, excess_loss, language, recipe, task, train_model
+from unspool.data.known_languages.made_data import is_for_validation
+from unspool.lab.small_models import RNN_LM, excess_loss, held_out, language, recipe, task, train_model
 
 
 def test_the_same_seed_gives_the_same_model():
@@ -35,3 +36,18 @@ def test_the_truth_has_no_excess():
     assert excess_loss(TrueModel(truth), truth, 20, 3) == pytest.approx(0.0, abs=1e-5)
     model = train_model(language("zipf_markov", 1, 20, word_count=12, order=1), {**RNN_LM, "width": 8}, 1, 1)
     assert excess_loss(model, truth, 20, 3) > 0.3
+
+
+def test_held_out_pairs_are_different_and_were_not_learnt_from():
+    rows = held_out("copy", 10, 4, symbols=20, shortest=4, longest=4)
+    assert len(dict(rows)) == 10
+    assert all(len(source.split()) == 4 and source == target for source, target in rows)
+    assert all(is_for_validation(source) for source, _ in rows)
+    with pytest.raises(ValueError, match=r"only \d+ of 100 held-out pairs of copy"):
+        held_out("copy", 100, 2, symbols=20, shortest=2, longest=2)
+
+
+def test_both_orders_are_asked_the_same_sums():
+    forwards, backwards = (held_out("addition", 10, 3, digits=3, right_to_left=it) for it in (False, True))
+    assert [source for source, _ in forwards] == [source for source, _ in backwards]
+    assert [target for _, target in forwards] == [target[::-1] for _, target in backwards]

@@ -2,7 +2,7 @@ import sys
 
 from matplotlib.figure import Figure
 
-from unspool.plots.seeds import bars, draw_curves, lines
+from unspool.plots.seeds import bars, chart, draw_curves, lines
 
 RUNS = [
     {"a": 1.0, "b": 3.0, "x": [0.0, 1.0], "y": [1.0, 2.0]},
@@ -11,21 +11,25 @@ RUNS = [
 
 
 def test_bars_are_means_with_a_dot_per_run():
-    axes = Figure().subplots()
-    bars(axes, RUNS, {"a": "one", "b": "two"})
+    figure = Figure()
+    chart(bars({"a": "one", "b": "two"}, "share", limit=3.5))(figure, RUNS)
+    (axes,) = figure.axes
     assert [bar.get_width() for bar in axes.patches] == [1.5, 4.0]
     assert axes.lines[0].get_xdata().tolist() == [1.0, 2.0, 3.0, 5.0]
     assert [it.get_text() for it in axes.get_yticklabels()] == ["one", "two"]
-    upright = Figure().subplots()
-    bars(upright, RUNS, {"a": "one"}, horizontal=False)
-    assert [bar.get_height() for bar in upright.patches] == [1.5]
+    assert axes.lines[1].get_xdata() == [3.5, 3.5]
+    assert axes.get_xlabel() == "share"
 
 
 def test_lines_are_means_with_a_band():
-    axes = Figure().subplots()
-    lines(axes, RUNS, "x", {"y": "it"})
+    figure = Figure()
+    chart(lines("x", {"y": "it"}, "time", "size", ticks={0: "begin", 1: "end"}), lines("x", {"x": "time"}))(
+        figure, RUNS
+    )
+    axes, _ = figure.axes
     assert axes.lines[0].get_ydata().tolist() == [2.0, 2.0]
     assert axes.collections[0].get_paths()[0].vertices[:, 1].max() == 3.0
+    assert [it.get_text() for it in axes.get_xticklabels()] == ["begin", "end"]
 
 
 def test_training_curves(tmp_path):

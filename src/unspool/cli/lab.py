@@ -109,7 +109,7 @@ def _list(args: argparse.Namespace) -> int:
                     "statement": claim.statement,
                     "source": str(claim.source),
                     "measured": claim.measured,
-                    "criterion": [part.words for part in claim.criterion],
+                    "criterion": list(claim.criterion),
                     "verdict": finding.verdict,
                     "seeds": [result.seed for result in finding.results],
                 }

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
+T = TypeVar("T")
 Number = float | list[float]
 Numbers = Mapping[str, Number]
 """The measurements of one seed. A list is a curve for the figure, not for tables."""
@@ -28,6 +29,19 @@ Progress = Callable[[float], None]
 
 def silent(*_: object) -> None:
     """Ignore progress or warnings."""
+
+
+def tracked(todo: Iterable[T], progress: Progress) -> Iterator[T]:
+    """Yield the items, and report progress after each."""
+    items = list(todo)
+    for done, item in enumerate(items, start=1):
+        yield item
+        progress(done / len(items))
+
+
+def points(label: str, xs: Sequence[float], curves: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Return the points of curves as numbers for tables; `label` formats the name of the curve and x."""
+    return {label.format(name, x): y for name, ys in curves.items() for x, y in zip(xs, ys, strict=False)}
 
 
 class Measure(Protocol):
@@ -52,14 +66,6 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Part:
-    """One condition of a criterion, in words and as a function of the numbers of one seed."""
-
-    words: str
-    holds: Callable[[Any], bool]
-
-
-@dataclass(frozen=True)
 class Claim:
     """A claim with its experiment."""
 
@@ -68,7 +74,8 @@ class Claim:
     source: Source
     measured: str
     """The experiment in words."""
-    criterion: tuple[Part, ...]
+    criterion: Mapping[str, Callable[[Any], bool]]
+    """Its parts: a condition in words → the same as a function of the numbers of one seed."""
     measure: Measure
     draw: Callable[[Any, Sequence[Numbers]], None]
     """Draws the numbers of all seeds onto a matplotlib Figure."""
@@ -79,7 +86,7 @@ class Claim:
 
     def held(self, runs: Sequence[Numbers]) -> list[list[bool]]:
         """Return for every part and seed whether it holds."""
-        return [[bool(part.holds(numbers)) for numbers in runs] for part in self.criterion]
+        return [[bool(holds(numbers)) for numbers in runs] for holds in self.criterion.values()]
 
     def verdict(self, runs: Sequence[Numbers]) -> Verdict:
         """Return the verdict over all seeds."""
@@ -89,30 +96,27 @@ class Claim:
         return "reproduced" if all(held) else "mixed" if any(held) else "not reproduced"
 
 
-LECTURE = "He He, Neural Sequence Generation (lecture, New York University, 2024)"
-PROBLEMS = "McAllester, Problems for Language Modeling, Translation and Attention"
-KERBS = "Miao et al. 2019, appendix of Kernelized Bayesian Softmax for Text Generation"
-DEGENERATION = "Finlayson et al. 2024, Closing the Curious Case of Neural Text Degeneration"
-
-
 def lecture(section: str, *papers: str) -> Source:
     """Source: He He's lecture."""
-    return Source(LECTURE, section, papers)
+    return Source("He He, Neural Sequence Generation (lecture, New York University, 2024)", section, papers)
 
 
 def problems(section: str, *papers: str) -> Source:
     """Source: McAllester's problems."""
-    return Source(PROBLEMS, section, ("mcallester2020problems", *papers))
+    title = "McAllester, Problems for Language Modeling, Translation and Attention"
+    return Source(title, section, ("mcallester2020problems", *papers))
 
 
 def kerbs(section: str, *papers: str) -> Source:
     """Source: the appendix of the KerBS paper."""
-    return Source(KERBS, section, ("miao2019kernelized", *papers))
+    title = "Miao et al. 2019, appendix of Kernelized Bayesian Softmax for Text Generation"
+    return Source(title, section, ("miao2019kernelized", *papers))
 
 
 def degeneration(section: str, *papers: str) -> Source:
     """Source: the paper on basis-aware sampling."""
-    return Source(DEGENERATION, section, ("finlayson2024closing", *papers))
+    title = "Finlayson et al. 2024, Closing the Curious Case of Neural Text Degeneration"
+    return Source(title, section, ("finlayson2024closing", *papers))
 
 
 PACKAGE = Path(__file__).resolve().parents[1]

@@ -123,12 +123,9 @@ class Finding:
 
     @property
     def parts(self) -> list[tuple[str, int, int]]:
-        """For each part of the criterion: its words, the number of seeds with which it held, and of all "
-        "seeds."""
-        rows = self.claim.held(self.runs)
-        return [
-            (part.words, sum(row), len(row)) for part, row in zip(self.claim.criterion, rows, strict=True)
-        ]
+        """For each part of the criterion: its words, with how many seeds it held, and the number of seeds."""
+        rows = zip(self.claim.criterion, self.claim.held(self.runs), strict=True)
+        return [(words, sum(row), len(row)) for words, row in rows]
 
     @property
     def spreads(self) -> dict[str, Spread]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from unspool.io import new_file
-from unspool.lab.claim import Claim, Progress, silent
+from unspool.lab.claim import Claim, Progress, code_version, silent
 from unspool.lab.results import Result, read, write
 
 SEEDS = (1, 2, 3)
@@ -40,9 +40,10 @@ def run(
     progress: Callable[[Claim, int, float], None] = silent,
     warn: Callable[[str], None] = silent,
 ) -> Iterator[Done]:
-    """Measure every claim with every seed; `again` repeats known ones. A failed experiment yields its "
-    "error."""
-    _check_writable(folder)
+    """Measure every claim with every seed; `again` repeats known ones. A failure yields its error."""
+    with new_file(folder / ".writable") as fresh:  # raises before the work if the folder is not writable
+        fresh.write_bytes(b"")
+    (folder / ".writable").unlink(missing_ok=True)
     for claim in claims:
         for seed in seeds:
             known = None if again else read(folder, claim, seed, quick, warn=warn)
@@ -64,8 +65,6 @@ def run(
 
 def measure_once(claim: Claim, seed: int, quick: bool, progress: Progress = silent) -> Result:
     """Measure a claim once, on one thread and with a fixed seed."""
-    from unspool.lab.claim import code_version
-
     start = time.process_time()
     with _single_threaded(seed):
         numbers = claim.measure(seed, quick, progress)
@@ -75,8 +74,7 @@ def measure_once(claim: Claim, seed: int, quick: bool, progress: Progress = sile
 
 @contextmanager
 def _single_threaded(seed: int) -> Iterator[None]:
-    """Use one thread, for the same order of sums everywhere, and leave the caller's random state "
-    "unchanged."""
+    """Use one thread, so that sums have the same order everywhere; keep the caller's random state."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -85,10 +83,3 @@ def _single_threaded(seed: int) -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(threads)
-
-
-def _check_writable(folder: Path) -> None:
-    """Raise before the work if the folder is not writable."""
-    with new_file(folder / ".writable") as fresh:
-        fresh.write_bytes(b"")
-    (folder / ".writable").unlink(missing_ok=True)

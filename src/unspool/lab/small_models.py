@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -10,8 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+import unspool as us
 from unspool.data import prepare
 from unspool.data.known_languages import KnownLanguage, ZipfMarkov
+from unspool.data.known_languages.made_data import is_for_validation
+from unspool.data.known_languages.tasks import TASKS
 from unspool.evaluate.teacher_forcing import read, windows
 from unspool.lab.claim import silent
 from unspool.plugins import allow_code
@@ -76,6 +79,24 @@ def train_model(
         if losses is not None:
             losses.append(done.nll)
     return run.model.eval()
+
+
+def held_out(kind: str, count: int, seed: int, **settings: Any) -> list[tuple[str, str]]:
+    """Return `count` different pairs of a task that are not used for training."""
+    pairs_of, rng, pairs = TASKS[kind](**settings), Random(seed), dict[str, str]()
+    for _ in range(1000 * count):
+        source, target = pairs_of.pair(rng)
+        if is_for_validation(source):
+            pairs[source] = target
+        if len(pairs) == count:
+            return list(pairs.items())
+    raise ValueError(f"found only {len(pairs)} of {count} held-out pairs of {kind} with {settings}")
+
+
+def share_right(model: Any, pairs: Sequence[tuple[str, str]], max_new_tokens: int) -> float:
+    """Return the share of the targets that greedy search finds."""
+    outs = us.generate(model, [source for source, _ in pairs], us.Greedy(), max_new_tokens=max_new_tokens)
+    return sum(out.text == target for out, (_, target) in zip(outs, pairs, strict=True)) / len(pairs)
 
 
 @torch.inference_mode()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,37 +14,78 @@ from unspool.plots.canvas import BLUE, GREEN, INK, ORANGE, RED, SOFT, hide_frame
 COLOURS = (BLUE, ORANGE, GREEN, RED, SOFT, "#8e44ad", "#16a085", INK)
 
 Run = Mapping[str, Any]
+"""The numbers of one seed; a list is a curve."""
+Draw = Callable[[Any, Sequence[Run]], None]
+"""Draws all runs onto a Figure, or onto the Axes of one panel."""
 
 
-def bars(axes: Any, runs: Sequence[Run], names: Mapping[str, str], *, horizontal: bool = True) -> None:
-    """Draw a bar for each number in `names` (number → label), and a dot for each run."""
-    values = np.array([[run[name] for run in runs] for name in names], dtype=float)
-    positions = np.arange(len(names))
-    dots = np.repeat(positions, len(runs))
-    if horizontal:
+def chart(*panels: Draw, **layout: Any) -> Draw:
+    """Return a function that draws panels side by side; `layout` goes to matplotlib's `Figure.subplots`."""
+
+    def draw(figure: Any, runs: Sequence[Run]) -> None:
+        row = figure.subplots(1, len(panels), squeeze=False, **layout)[0]
+        for axes, panel in zip(row, panels, strict=True):
+            panel(axes, runs)
+
+    return draw
+
+
+def bars(names: Mapping[str, str], xlabel: str, *, limit: float | None = None, **settings: Any) -> Draw:
+    """Return a panel with a bar for each number in `names` (number → label), and a dot for each run.
+
+    `limit` is marked by a dotted line; `settings` go to matplotlib's `Axes.set`.
+    """
+
+    def draw(axes: Any, runs: Sequence[Run]) -> None:
+        values = np.array([[run[name] for run in runs] for name in names], dtype=float)
+        positions = np.arange(len(names))
         axes.barh(positions, values.mean(1), color=BLUE, alpha=0.55, height=0.65)
-        axes.plot(values.ravel(), dots, "o", color=INK, markersize=3)
+        axes.plot(values.ravel(), np.repeat(positions, len(runs)), "o", color=INK, markersize=3)
         axes.set_yticks(positions, list(names.values()))
         axes.set_ylim(len(names) - 0.4, -0.6)  # the first at the top, also if panels share the axis
         axes.grid(axis="x", alpha=0.3)
-    else:
-        axes.bar(positions, values.mean(1), color=BLUE, alpha=0.55, width=0.65)
-        axes.plot(dots, values.ravel(), "o", color=INK, markersize=3)
-        axes.set_xticks(positions, list(names.values()))
-        axes.grid(axis="y", alpha=0.3)
-    hide_frame(axes)
+        hide_frame(axes)
+        if limit is not None:
+            axes.axvline(limit, color=RED, linestyle=":")
+        axes.set(xlabel=xlabel, **settings)
+
+    return draw
 
 
-def lines(axes: Any, runs: Sequence[Run], x: str, names: Mapping[str, str]) -> None:
-    """Draw a line for each curve in `names` over the curve `x`: the mean, and a band from least to most."""
-    for (name, label), colour in zip(names.items(), COLOURS * 4, strict=False):
-        y = np.array([run[name] for run in runs], dtype=float)
+def lines(
+    x: str,
+    names: Mapping[str, str],
+    xlabel: str = "",
+    ylabel: str = "",
+    *,
+    ticks: Mapping[float, str] | Sequence[float] = (),
+    limit: float | None = None,
+    **settings: Any,
+) -> Draw:
+    """Return a panel with a line for each curve in `names` (curve → label) over the curve `x`.
+
+    The line is the mean over runs, with a band from the least to the most. `ticks` are the values, and their
+    labels, on the x-axis. `limit` and `settings` are as for `bars`.
+    """
+
+    def draw(axes: Any, runs: Sequence[Run]) -> None:
         at = np.asarray(runs[0][x], dtype=float)
-        axes.plot(at, y.mean(0), "o-", color=colour, label=label, markersize=3)
-        axes.fill_between(at, y.min(0), y.max(0), color=colour, alpha=0.15, linewidth=0)
-    axes.grid(alpha=0.3)
-    hide_frame(axes)
-    axes.legend(frameon=False, fontsize=8)
+        for (name, label), colour in zip(names.items(), COLOURS, strict=False):
+            y = np.array([run[name] for run in runs], dtype=float)
+            axes.plot(at, y.mean(0), "o-", color=colour, label=label, markersize=3)
+            axes.fill_between(at, y.min(0), y.max(0), color=colour, alpha=0.15, linewidth=0)
+        axes.grid(alpha=0.3)
+        hide_frame(axes)
+        axes.legend(frameon=False, fontsize=8)
+        if limit is not None:
+            axes.axhline(limit, color=RED, linestyle=":")
+        axes.set(xlabel=xlabel, ylabel=ylabel, **settings)
+        if ticks:
+            labels = ticks.values() if isinstance(ticks, Mapping) else (f"{it:g}" for it in ticks)
+            axes.set_xticks(list(ticks), list(labels))
+            axes.minorticks_off()
+
+    return draw
 
 
 def draw_curves(points: Sequence[Run], path: Path) -> bool:

@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 
 import unspool as us
-from unspool.lab.claim import Claim, Part, Source
+from unspool.lab.claim import Claim, Source
 from unspool.lab.results import Finding, Result
 from unspool.serve.app import create_app
 from unspool.serve.page.routes import StaticFiles
@@ -57,9 +57,9 @@ def findings():
         figure.subplots().plot([run["half"] for run in runs])
 
     def claim(name):
-        part = Part("half of it is less than 2", lambda numbers: numbers["half"] < 2)
+        criterion = {"half of it is less than 2": lambda numbers: numbers["half"] < 2}
         return Claim(
-            name, f"<i>{name}</i> are small", Source("A document", "§1"), "By hand.", (part,), None, draw
+            name, f"<i>{name}</i> are small", Source("A document", "§1"), "By hand.", criterion, None, draw
         )
 
     results = tuple(Result("halves", seed, False, "0", {"half": seed / 2}, 1.0) for seed in (1, 2))

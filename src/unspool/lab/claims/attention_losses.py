@@ -9,18 +9,17 @@ benchmarks/attention.py measures the same on a treebank's sentences.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from random import Random
 from typing import Any
 
 import torch
 
 from unspool.data.known_languages import Agreement
-from unspool.lab.claim import Claim, Numbers, Part, Progress, problems
+from unspool.lab.claim import Claim, Numbers, Progress, problems, tracked
 from unspool.lab.small_models import TRANSFORMER_LM, excess_loss, language, train_model
 from unspool.objectives.attention_losses import distance, entropy
 from unspool.objectives.dependency_heads import pad_rows
-from unspool.plots.seeds import bars
+from unspool.plots.seeds import bars, chart
 
 RUNS: dict[str, list[dict[str, Any]]] = {
     "plain": [],
@@ -47,7 +46,7 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
     truth, rng = Agreement(filler=0.8), Random(seed)
     rows = [(truth.bos, *truth.sample(rng)) for _ in range(100)]
     found: dict[str, float] = {}
-    for done, (name, auxiliary) in enumerate(RUNS.items()):
+    for name, auxiliary in tracked(RUNS.items(), progress):
         data = language("agreement", seed, 3000, filler=0.8)
         shape = {**TRANSFORMER_LM, "layers": 3}
         model = train_model(data, shape, 20 if quick else 250, seed, auxiliary=auxiliary)
@@ -56,7 +55,6 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
         found[f"{name}: nats a token above the truth"] = excess_loss(
             model, truth, 40 if quick else 200, 900 + seed
         )
-        progress((done + 1) / len(RUNS))
     # Rows that look everywhere alike: by hand ln T, and no more than the cap however long the text is.
     alike = [torch.full((1, 1, size, size), 1 / size) for size in (8, 64, 512)]
     found["entropy of a uniform row, T = 64, less ln T"] = float(entropy(alike[1]).mean()) - math.log(64)
@@ -67,15 +65,6 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
     return found
 
 
-def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """Draw both measures of the three models."""
-    left, right = figure.subplots(1, 2, sharey=True)
-    bars(left, runs, {f"{name}: entropy": name for name in RUNS})
-    left.set(xlabel="mean entropy of attention, nats")
-    bars(right, runs, {f"{name}: squared distance": name for name in RUNS})
-    right.set(xlabel="mean squared distance, without the last layer")
-
-
 CLAIM = Claim(
     name="attention_losses",
     statement="A loss on the entropy of attention makes heads focus, and a capped loss on squared distances "
@@ -84,20 +73,23 @@ CLAIM = Claim(
     measured="Transformers of three layers learn an artificial language with distant agreement, alone and "
     "with either loss (weights 0.3 and 0.05): mean entropy and mean squared distance of attention on new "
     "sentences.",
-    criterion=(
-        Part("focus halves the entropy", lambda n: n["focus: entropy"] <= 0.5 * n["plain: entropy"]),
-        Part(
-            "near halves the squared distance",
-            lambda n: n["near: squared distance"] <= 0.5 * n["plain: squared distance"],
+    criterion={
+        "focus halves the entropy": lambda n: n["focus: entropy"] <= 0.5 * n["plain: entropy"],
+        "near halves the squared distance": lambda n: (
+            n["near: squared distance"] <= 0.5 * n["plain: squared distance"]
         ),
-        Part(
-            "a uniform row costs ln T in focus (1e-4), and the near loss never exceeds its cap",
-            lambda n: (
-                abs(n["entropy of a uniform row, T = 64, less ln T"]) <= 1e-4
-                and n["largest capped distance of uniform rows, T = 8 to 512"] <= CAP
-            ),
+        "a uniform row costs ln T in focus (1e-4), and the near loss never exceeds its cap": lambda n: (
+            abs(n["entropy of a uniform row, T = 64, less ln T"]) <= 1e-4
+            and n["largest capped distance of uniform rows, T = 8 to 512"] <= CAP
         ),
-    ),
+    },
     measure=measure,
-    draw=draw,
+    draw=chart(
+        bars({f"{name}: entropy": name for name in RUNS}, "mean entropy of attention, nats"),
+        bars(
+            {f"{name}: squared distance": name for name in RUNS},
+            "mean squared distance, without the last layer",
+        ),
+        sharey=True,
+    ),
 )

@@ -14,9 +14,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
+from unspool.lab.claim import Claim, Numbers, Progress, lecture, tracked
 from unspool.lab.small_models import train_model
-from unspool.plots.seeds import bars
+from unspool.plots.seeds import bars, chart
 
 NAMES = ("Forbes", "Ford", "Morgan", "Carter", "Bishop", "Mason", "Porter", "Parker", "Cooper", "Turner")
 PLACES = ("building", "tower", "bridge", "station", "square", "street")
@@ -55,23 +55,14 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
         file = Path(folder) / "names.tsv"
         file.write_text("".join(f"{words}\t{tags}\n" for words, tags in rows), encoding="utf-8")
         data = {"kind": "tagged", "train": str(file), "valid_lines": 50}
-        for name, both in {"both directions": True, "left to right": False}.items():
+        for name, both in tracked({"both directions": True, "left to right": False}.items(), progress):
             encoder = {"kind": "rnn", "width": 16, "bidirectional": both}
             model = {"kind": "tagger", "encoder": encoder}
             made = train_model(data, model, 25 if quick else 150, seed, lr=1e-2, text={"kind": "words"})
             new = [sentence(rng) for _ in range(400)]
             found[f"{name}: names tagged right"] = right(made, new)
             found[f"{name}: names that the next word turns"] = turned(made)
-            progress(1.0 if name == "left to right" else 0.5)
     return found
-
-
-def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """Draw the share of right tags."""
-    axes = figure.subplots()
-    bars(axes, runs, {f"{name}: names tagged right": name for name in ("both directions", "left to right")})
-    axes.axvline(0.5, color="#c0392b", linestyle=":")
-    axes.set(xlabel="names tagged right (dotted: chance)", xlim=(0, 1.02))
 
 
 CLAIM = Claim(
@@ -82,25 +73,28 @@ CLAIM = Claim(
     measured="GRU taggers (width 16) learn whether a name is a place or a person from sentences in which "
     "only the next word tells (The Forbes building …, The Forbes family …): the share of names tagged right "
     "in 400 new sentences, and of ten names how many change their tag with that word.",
-    criterion=(
-        Part(
-            "in both directions at least 0.95 of the names are tagged right",
-            lambda n: n["both directions: names tagged right"] >= 0.95,
+    criterion={
+        "in both directions at least 0.95 of the names are tagged right": lambda n: (
+            n["both directions: names tagged right"] >= 0.95
         ),
-        Part(
-            "from left to right it is chance: 0.5 ± 0.1",
-            lambda n: abs(n["left to right: names tagged right"] - 0.5) <= 0.1,
+        "from left to right it is chance: 0.5 ± 0.1": lambda n: (
+            abs(n["left to right: names tagged right"] - 0.5) <= 0.1
         ),
-        Part(
-            "in both directions the next word turns every name's tag",
-            lambda n: n["both directions: names that the next word turns"] == 1.0,
+        "in both directions the next word turns every name's tag": lambda n: (
+            n["both directions: names that the next word turns"] == 1.0
         ),
-        Part(
-            "from left to right it turns none",
-            lambda n: n["left to right: names that the next word turns"] == 0.0,
+        "from left to right it turns none": lambda n: (
+            n["left to right: names that the next word turns"] == 0.0
         ),
-    ),
+    },
     measure=measure,
-    draw=draw,
+    draw=chart(
+        bars(
+            {f"{name}: names tagged right": name for name in ("both directions", "left to right")},
+            "names tagged right (dotted: chance)",
+            limit=0.5,
+            xlim=(0, 1.02),
+        )
+    ),
     size=(6.4, 2.0),
 )

@@ -18,9 +18,9 @@ from unspool.data.known_languages import SenseChain
 from unspool.data.known_languages.known_language import TrueModel
 from unspool.diagnose.softmax_bottleneck import least_error, log_probabilities, smoothed, spectrum
 from unspool.evaluate.teacher_forcing import windows
-from unspool.lab.claim import Claim, Numbers, Part, Progress, degeneration
+from unspool.lab.claim import Claim, Numbers, Progress, degeneration, tracked
 from unspool.lab.small_models import TRANSFORMER_LM, language, train_model
-from unspool.plots.seeds import lines
+from unspool.plots.seeds import chart, lines
 
 WIDTHS, CONTEXTS, SHARE = (4, 8, 16), 220, 1e-6
 WORDS = 80
@@ -50,7 +50,7 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
     matrix = smoothed(log_probabilities(TrueModel(truth), parts, CONTEXTS).double().exp(), SHARE)
     found: dict[str, Any] = {"rank of the truth": spectrum(matrix.float()).rank}
     curves: dict[str, list[float]] = {"least": [], "achieved": []}
-    for done, width in enumerate(WIDTHS):
+    for width in tracked(WIDTHS, progress):
         with torch.enable_grad():
             made = models(seed, width, 20 if quick else 150)
         for name, model in made.items():
@@ -59,26 +59,24 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
             if name == "recurrent":
                 curves["least"].append(least_error(matrix, width + 1))
                 curves["achieved"].append(float((matrix - logp.double()).norm()))
-        progress((done + 1) / len(WIDTHS))
     for width, least, achieved in zip(WIDTHS, *curves.values(), strict=True):
         found |= {f"least error, d = {width}": least, f"error, d = {width}": achieved}
-    return {**found, "width": [float(width) for width in WIDTHS], **curves}
+    return {**found, "width": list(map(float, WIDTHS)), **curves}
 
 
 def draw(figure: Any, runs: Sequence[Numbers]) -> None:
     """Draw ranks and errors by width."""
-    left, right = figure.subplots(1, 2)
     kinds = ("recurrent", "Transformer", "mixture of softmaxes")
-    ranked: list[Any] = [
-        {**run, **{kind: [run[f"{kind}, d = {width}: rank"] for width in WIDTHS] for kind in kinds}}
+    bound = {"d + 1": [width + 1.0 for width in WIDTHS]}
+    curves = [
+        {**run, **bound, **{kind: [run[f"{kind}, d = {width}: rank"] for width in WIDTHS] for kind in kinds}}
         for run in runs
     ]
-    lines(left, ranked, "width", {kind: kind for kind in kinds})
-    left.plot(WIDTHS, [width + 1 for width in WIDTHS], "k--", label="d + 1")
-    left.legend(frameon=False, fontsize=8)
-    left.set(xlabel="d", ylabel="rank of log p", ylim=(0, None))
-    lines(right, runs, "width", {"achieved": "of the model", "least": "no matrix of rank d + 1 has less"})
-    right.set(xlabel="d", ylabel="‖A − A′‖", ylim=(0, None))
+    errors = {"achieved": "of the model", "least": "no matrix of rank d + 1 has less"}
+    chart(
+        lines("width", {it: it for it in (*kinds, *bound)}, "d", "rank of log p", ylim=(0, None)),
+        lines("width", errors, "d", "‖A − A′‖", ylim=(0, None)),
+    )(figure, curves)
 
 
 CLAIM = Claim(
@@ -92,25 +90,18 @@ CLAIM = Claim(
     "models and Transformers of width 4, 8 and 16, and as many mixtures of two softmaxes, are trained; the "
     "numerical rank of their log-probabilities over 220 contexts, and their distance from the truth "
     "(impossible words get 1e-6).",
-    criterion=(
-        Part(
-            "no softmax exceeds rank d + 1",
-            lambda n: all(
-                n[f"{kind}, d = {w}: rank"] <= w + 1 for kind in ("recurrent", "Transformer") for w in WIDTHS
-            ),
+    criterion={
+        "no softmax exceeds rank d + 1": lambda n: all(
+            n[f"{kind}, d = {w}: rank"] <= w + 1 for kind in ("recurrent", "Transformer") for w in WIDTHS
         ),
-        Part(
-            "the truth does, and so does a mixture of softmaxes, at every width",
-            lambda n: (
-                n["rank of the truth"] > 17
-                and all(n[f"mixture of softmaxes, d = {w}: rank"] > w + 1 for w in WIDTHS)
-            ),
+        "the truth does, and so does a mixture of softmaxes, at every width": lambda n: (
+            n["rank of the truth"] > 17
+            and all(n[f"mixture of softmaxes, d = {w}: rank"] > w + 1 for w in WIDTHS)
         ),
-        Part(
-            "no model is nearer to the truth than Eckart–Young allows",
-            lambda n: all(a >= b for a, b in zip(n["achieved"], n["least"], strict=True)),
+        "no model is nearer to the truth than Eckart–Young allows": lambda n: all(
+            a >= b for a, b in zip(n["achieved"], n["least"], strict=True)
         ),
-    ),
+    },
     measure=measure,
     draw=draw,
 )

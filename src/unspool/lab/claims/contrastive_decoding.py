@@ -14,10 +14,10 @@ from typing import Any
 import unspool as us
 from unspool.data.known_languages import ZipfMarkov
 from unspool.evaluate.known_truth import text_truth
-from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
+from unspool.lab.claim import Claim, Numbers, Progress, lecture
 from unspool.lab.claims.degeneration import LANGUAGE, repetition
 from unspool.lab.small_models import TRANSFORMER_LM, language, train_model
-from unspool.plots.seeds import bars
+from unspool.plots.seeds import bars, chart
 
 WEAK = {**TRANSFORMER_LM, "width": 8, "heads": 2, "layers": 1, "inner_width": 16}
 
@@ -61,18 +61,6 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
     return found
 
 
-def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """Draw repetition and possible sentences."""
-    left, right = figure.subplots(1, 2)
-    names = ("strong, greedy", "contrast, greedy", "strong, top-p 0.9")
-    bars(left, runs, {f"{name}: repetition": name for name in names})
-    left.set(xlabel="4-grams that were there before")
-    bars(
-        right, runs, {f"{name}, greedy: possible sentences": name for name in ("strong", "contrast", "weak")}
-    )
-    right.set(xlabel="completed sentences that are possible", xlim=(0, 1))
-
-
 CLAIM = Claim(
     name="contrastive_decoding",
     statement="Penalising tokens that are probable to a weaker model lowers repetition without loss of "
@@ -81,20 +69,26 @@ CLAIM = Claim(
     measured="Repetition: seq-rep-4 of 16 greedy continuations of 128 tokens by the built-in `bible` alone, "
     "and with `bible-weak` subtracted. Quality: of 300 starts of sentences of an artificial language, how "
     "many greedy completions are possible, by a trained Transformer alone and with a weaker one subtracted.",
-    criterion=(
-        Part(
-            "repetition is at most 0.7 of the strong model's",
-            lambda n: n["contrast, greedy: repetition"] <= 0.7 * n["strong, greedy: repetition"],
+    criterion={
+        "repetition is at most 0.7 of the strong model's": lambda n: (
+            n["contrast, greedy: repetition"] <= 0.7 * n["strong, greedy: repetition"]
         ),
-        Part(
-            "at most 0.05 fewer of the sentences are possible",
-            lambda n: (
-                n["contrast, greedy: possible sentences"] >= n["strong, greedy: possible sentences"] - 0.05
-            ),
+        "at most 0.05 fewer of the sentences are possible": lambda n: (
+            n["contrast, greedy: possible sentences"] >= n["strong, greedy: possible sentences"] - 0.05
+        ),
+    },
+    measure=measure,
+    draw=chart(
+        bars(
+            {f"{it}: repetition": it for it in ("strong, greedy", "contrast, greedy", "strong, top-p 0.9")},
+            "4-grams that were there before",
+        ),
+        bars(
+            {f"{it}, greedy: possible sentences": it for it in ("strong", "contrast", "weak")},
+            "completed sentences that are possible",
+            xlim=(0, 1),
         ),
     ),
-    measure=measure,
-    draw=draw,
     limits="The repetition of the built-in models does not depend on the seed. The paper searches by beams; "
     "greedy search shows the same contrast.",
 )

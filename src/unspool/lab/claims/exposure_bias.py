@@ -12,7 +12,7 @@ from typing import Any
 
 from unspool.data.known_languages import Agreement, FullSupport
 from unspool.diagnose.exposure_bias import true_exposure
-from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
+from unspool.lab.claim import Claim, Numbers, Progress, lecture
 from unspool.lab.small_models import TRANSFORMER_LM, language, train_model
 from unspool.plots.seeds import lines
 
@@ -41,21 +41,12 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
     }
 
 
-def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """Draw the divergence by length."""
-    axes = figure.subplots()
-    shortest = min(len(_curve(run, "words")) for run in runs)
-    cut: list[Any] = [
-        {name: _curve(run, name)[:shortest] for name in ("words", "own", "right")} for run in runs
-    ]
-    lines(axes, cut, "words", {"own": "after its own words", "right": "after right words"})
-    axes.set(xlabel="words before", ylabel="KL from the truth, nats", ylim=(0, None))
-
-
-def _curve(run: Numbers, name: str) -> list[float]:
-    found = run[name]
-    assert isinstance(found, list)
-    return found
+def draw(figure: Any, runs: Sequence[Any]) -> None:
+    """Draw the divergence by length, up to the longest that every seed has."""
+    shortest = min(len(run["words"]) for run in runs)
+    cut = [{name: run[name][:shortest] for name in ("words", "own", "right")} for run in runs]
+    names = {"own": "after its own words", "right": "after right words"}
+    lines("words", names, "words before", "KL from the truth, nats", ylim=(0, None))(figure.subplots(), cut)
 
 
 CLAIM = Claim(
@@ -66,10 +57,10 @@ CLAIM = Claim(
     measured="A Transformer learns an artificial language with distant agreement, in which 2 % of the words "
     "are random, so every sentence is possible. After 1 to 12 words, its own or right ones, the exact "
     "divergence of its next word from the truth (600 texts each).",
-    criterion=(
-        Part("the gap after 8 words is above 0", lambda n: n["gap after 8 words"] > 0),
-        Part("… and larger than after 2 words", lambda n: n["gap after 8 words"] > n["gap after 2 words"]),
-    ),
+    criterion={
+        "the gap after 8 words is above 0": lambda n: n["gap after 8 words"] > 0,
+        "… and larger than after 2 words": lambda n: n["gap after 8 words"] > n["gap after 2 words"],
+    },
     measure=measure,
     draw=draw,
 )

@@ -11,20 +11,20 @@ benchmarks/exposure.py measures them at equal processor time.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import unspool as us
 from unspool.data.known_languages import Agreement
-from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
+from unspool.lab.claim import Claim, Numbers, Progress, lecture, tracked
 from unspool.lab.claims.degeneration import sentences
 from unspool.lab.claims.exposure_bias import LANGUAGE
 from unspool.lab.small_models import TRANSFORMER_LM, language, train_model
-from unspool.plots.seeds import bars
+from unspool.plots.seeds import bars, chart
 
 UPDATES, BEGIN = 240, 180
 REWARD = f"{__name__}:possible"
+MARGINS = {"scheduled sampling": 0.01, "unlikelihood": 0.01, "REINFORCE": 0.02, "minimum risk": 0.02}
 
 
 @cache
@@ -60,27 +60,16 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
     data = language("agreement", seed, 3000, **LANGUAGE)
     updates, begin = (12, 10) if quick else (UPDATES, BEGIN)
     found: dict[str, float] = {}
-    for done, (name, tables) in enumerate(remedies(begin).items()):
+    for name, tables in tracked(remedies(begin).items(), progress):
         made = train_model(data, TRANSFORMER_LM, updates, seed, **tables)
         result = sentences(made, _truth()[0], us.Sample(), 60 if quick else 500, seed)
         found[f"{name}: possible sentences"] = result.precision
         found[f"{name}: different sentences"] = result.different / result.texts
-        progress((done + 1) / len(remedies(begin)))
     return found
 
 
-def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """Draw possible sentences by remedy."""
-    axes = figure.subplots()
-    bars(axes, runs, {f"{name}: possible sentences": name for name in remedies(1)})
-    axes.set(xlabel="sampled sentences that are possible", xlim=(0, 1))
-
-
-def _better(name: str, margin: float) -> Any:
-    def holds(n: Any) -> bool:
-        return bool(n[f"{name}: possible sentences"] >= n["maximum likelihood: possible sentences"] + margin)
-
-    return holds
+def _is_better(name: str, margin: float, n: Any) -> bool:
+    return bool(n[f"{name}: possible sentences"] >= n["maximum likelihood: possible sentences"] + margin)
 
 
 CLAIM = Claim(
@@ -93,16 +82,17 @@ CLAIM = Claim(
     measured=f"Transformers learn an artificial language with distant agreement for {UPDATES} updates, by "
     f"maximum likelihood alone and with each remedy (rewards, from update {BEGIN} on: 1 for a possible "
     "sentence). Of 500 sentences sampled from each, the share that is possible.",
-    criterion=tuple(
-        Part(f"{name}: at least {margin:g} more of the sentences are possible", _better(name, margin))
-        for name, margin in (
-            ("scheduled sampling", 0.01),
-            ("unlikelihood", 0.01),
-            ("REINFORCE", 0.02),
-            ("minimum risk", 0.02),
+    criterion={
+        f"{name}: at least {margin:g} more of the sentences are possible": partial(_is_better, name, margin)
+        for name, margin in MARGINS.items()
+    },
+    measure=measure,
+    draw=chart(
+        bars(
+            {f"{name}: possible sentences": name for name in remedies(1)},
+            "sampled sentences that are possible",
+            xlim=(0, 1),
         )
     ),
-    measure=measure,
-    draw=draw,
     limits="Equal updates, not equal time: those of REINFORCE and minimum risk cost several times as much.",
 )

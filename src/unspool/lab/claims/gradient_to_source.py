@@ -8,14 +8,13 @@ He He's lecture, "Encoder-decoder attention: motivation"; Bahdanau et al. 2015
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
+from unspool.lab.claim import Claim, Numbers, Progress, lecture, points, tracked
 from unspool.models.rnn_seq2seq import RNNSeq2SeqConfig
-from unspool.plots.seeds import lines
+from unspool.plots.seeds import chart, lines
 
 LENGTHS = (2, 4, 8, 16, 32, 64)
 CONTEXTS = {"fixed": "last", "attention": "additive"}
@@ -45,7 +44,7 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
     """Measure untrained models, at the start of training."""
     found: dict[str, list[float]] = {name: [] for name in CONTEXTS}
     draws = 2 if quick else 6
-    for done, length in enumerate(LENGTHS):
+    for length in tracked(LENGTHS, progress):
         for name, context in CONTEXTS.items():
             shares = []
             for draw_of in range(draws):
@@ -55,26 +54,7 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
                 ).build()
                 shares.append(reach(model, length, 32))
             found[name].append(sum(shares) / draws)
-        progress((done + 1) / len(LENGTHS))
-    return {
-        **{
-            f"{name}, {length} words": share
-            for name in CONTEXTS
-            for length, share in zip(LENGTHS, found[name], strict=True)
-        },
-        "length": [float(length) for length in LENGTHS],
-        **found,
-    }
-
-
-def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """Draw the ratio by length on logarithmic scales."""
-    axes = figure.subplots()
-    lines(axes, runs, "length", {"attention": "attention", "fixed": "fixed context: the last state"})
-    axes.set(xscale="log", yscale="log", xlabel="words of the source")
-    axes.set_ylabel("gradient at the first word\n/ at the last word")
-    axes.set_xticks(LENGTHS, [str(length) for length in LENGTHS])
-    axes.minorticks_off()
+    return {**points("{}, {} words", LENGTHS, found), "length": list(map(float, LENGTHS)), **found}
 
 
 CLAIM = Claim(
@@ -85,21 +65,26 @@ CLAIM = Claim(
     measured="Untrained GRU encoder–decoders (width 64, one direction) read random sources. The gradient of "
     "the first word's log-probability with respect to the embedding of the first source word, over that of "
     "the last one.",
-    criterion=(
-        Part(
-            "fixed context: at 64 words, less than 1e-3 of the gradient arrives",
-            lambda n: n["fixed"][-1] < 1e-3,
+    criterion={
+        "fixed context: at 64 words, less than 1e-3 of the gradient arrives": lambda n: n["fixed"][-1] < 1e-3,
+        "attention: at 64 words, at least 100 times as much as without": lambda n: (
+            n["attention"][-1] > 100 * n["fixed"][-1]
         ),
-        Part(
-            "attention: at 64 words, at least 100 times as much as without",
-            lambda n: n["attention"][-1] > 100 * n["fixed"][-1],
+        "attention: at 64 words, at least a tenth of what there is at 8 words": lambda n: (
+            n["attention"][-1] > 0.1 * n["attention"][2]
         ),
-        Part(
-            "attention: at 64 words, at least a tenth of what there is at 8 words",
-            lambda n: n["attention"][-1] > 0.1 * n["attention"][2],
-        ),
-    ),
+    },
     measure=measure,
-    draw=draw,
+    draw=chart(
+        lines(
+            "length",
+            {"attention": "attention", "fixed": "fixed context: the last state"},
+            "words of the source",
+            "gradient at the first word\n/ at the last word",
+            xscale="log",
+            yscale="log",
+            ticks=LENGTHS,
+        )
+    ),
     limits="The models are untrained, as at the start of training; trained models are in attention_lengths.",
 )

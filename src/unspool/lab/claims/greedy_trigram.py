@@ -14,8 +14,9 @@ from typing import Any
 import torch
 
 import unspool as us
-from unspool.lab.claim import Claim, Numbers, Part, Progress, problems
+from unspool.lab.claim import Claim, Numbers, Progress, problems
 from unspool.lab.small_models import language, train_model
+from unspool.plots.canvas import BLUE, RED, hide_frame
 
 MODEL = {"kind": "trigram", "width": 16, "inner_width": 32}
 STARTS = 40
@@ -70,19 +71,16 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
     }
 
 
-def draw(figure: Any, runs: Sequence[Numbers]) -> None:
+def draw(figure: Any, runs: Sequence[Any]) -> None:
     """Draw the sorted number of pairs until one repeats."""
-    from unspool.plots.canvas import BLUE, RED
-
     axes = figure.subplots()
     for run in runs:
         steps = run["steps"]
-        assert isinstance(steps, list)
         axes.plot([100 * at / max(1, len(steps) - 1) for at in range(len(steps))], steps, color=BLUE)
     axes.axhline(runs[0]["bound, V² + 1"], color=RED, label="V² + 1: no walk can be longer")
     axes.set(xlabel="pairs of words to begin with, %", ylabel="pairs until one comes again", yscale="log")
     axes.legend(frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
+    hide_frame(axes)
 
 
 CLAIM = Claim(
@@ -92,17 +90,13 @@ CLAIM = Claim(
     measured="A neural trigram model learns an artificial language of order 2. Every pair of words is "
     "followed, by a table of the model's most probable words, until a pair repeats; from 40 pairs, greedy "
     "search and sampling continue for more than three times the longest walk.",
-    criterion=(
-        Part(
-            "no walk is longer than V² + 1 pairs",
-            lambda n: n["pairs before one comes again, most"] <= n["bound, V² + 1"],
+    criterion={
+        "no walk is longer than V² + 1 pairs": lambda n: (
+            n["pairs before one comes again, most"] <= n["bound, V² + 1"]
         ),
-        Part("every greedy text ends in a circle", lambda n: n["greedy texts that end in a circle"] == 1.0),
-        Part(
-            "at most 1 in 10 sampled texts does",
-            lambda n: n["sampled texts that end in a circle"] <= 0.1,
-        ),
-    ),
+        "every greedy text ends in a circle": lambda n: n["greedy texts that end in a circle"] == 1.0,
+        "at most 1 in 10 sampled texts does": lambda n: n["sampled texts that end in a circle"] <= 0.1,
+    },
     measure=measure,
     draw=draw,
 )

@@ -7,15 +7,15 @@ McAllester's problems, 5 (papers.bib: mcallester2020problems).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from unspool.lab.claim import Claim, Numbers, Part, Progress, problems
+from unspool.lab.claim import Claim, Numbers, Progress, problems
 from unspool.lab.small_models import TRANSFORMER_LM, language, train_model
 from unspool.models.key_elimination import costs, with_keys, without_keys
 from unspool.objectives.dependency_heads import pad_rows
+from unspool.plots.seeds import chart, lines
 
 WIDTH, HEADS = 32, 4
 
@@ -59,17 +59,6 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
     }
 
 
-def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """Draw the error by rank, and the parameters of both forms."""
-    from unspool.plots.seeds import lines
-
-    left, right = figure.subplots(1, 2)
-    lines(left, runs, "rank", {"error": "back to queries and keys"})
-    left.set(xlabel=f"rank that is kept (I = {WIDTH // HEADS})", ylabel="mean change of log p")
-    lines(right, runs, "head width", {"two matrices": "2·I·J", "one matrix": "J²"})
-    right.set(xlabel=f"I (J = {WIDTH})", ylabel="parameters of a head")
-
-
 CLAIM = Claim(
     name="key_elimination",
     statement="A single matrix can replace the query and key matrices of a head without loss; it "
@@ -78,25 +67,33 @@ CLAIM = Claim(
     measured="A trained Transformer (width J = 32, 4 heads of width I = 8, sinusoidal positions) is "
     "converted to one matrix W̃ per head; attention weights and log-probabilities are compared on random rows "
     "of 24 words; then W̃ is cut to lower ranks.",
-    criterion=(
-        Part(
-            "no attention weight changes by more than 1e-5",
-            lambda n: n["largest change of an attention weight"] <= 1e-5,
+    criterion={
+        "no attention weight changes by more than 1e-5": lambda n: (
+            n["largest change of an attention weight"] <= 1e-5
         ),
-        Part("no log p changes by more than 1e-4", lambda n: n["largest change of log p"] <= 1e-4),
-        Part(
-            "at rank I it goes back to queries and keys as exactly; at I / 2 it does not (mean change above "
-            "1e-3)",
-            lambda n: (
-                n["largest change of log p, back at rank I"] <= 1e-4
-                and n["mean change of log p, back at rank I / 2"] > 1e-3
-            ),
+        "no log p changes by more than 1e-4": lambda n: n["largest change of log p"] <= 1e-4,
+        "at rank I it goes back to queries and keys as exactly; at I / 2 it does not (mean change above "
+        "1e-3)": lambda n: (
+            n["largest change of log p, back at rank I"] <= 1e-4
+            and n["mean change of log p, back at rank I / 2"] > 1e-3
         ),
-        Part(
-            "2·I·J = J² at I = J/2",
-            lambda n: n["parameters of a head, I = J/2: queries and keys"] == n["parameters of a head: W̃"],
+        "2·I·J = J² at I = J/2": lambda n: (
+            n["parameters of a head, I = J/2: queries and keys"] == n["parameters of a head: W̃"]
+        ),
+    },
+    measure=measure,
+    draw=chart(
+        lines(
+            "rank",
+            {"error": "back to queries and keys"},
+            f"rank that is kept (I = {WIDTH // HEADS})",
+            "mean change of log p",
+        ),
+        lines(
+            "head width",
+            {"two matrices": "2·I·J", "one matrix": "J²"},
+            f"I (J = {WIDTH})",
+            "parameters of a head",
         ),
     ),
-    measure=measure,
-    draw=draw,
 )

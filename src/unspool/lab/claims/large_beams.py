@@ -16,11 +16,9 @@ from typing import Any
 import unspool as us
 from unspool.data.known_languages import ZipfMarkov
 from unspool.data.known_languages.known_language import TrueModel
-from unspool.data.known_languages.made_data import is_for_validation
-from unspool.data.known_languages.tasks import TASKS
-from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
-from unspool.lab.small_models import task, train_model
-from unspool.plots.seeds import lines
+from unspool.lab.claim import Claim, Numbers, Progress, lecture, points, tracked
+from unspool.lab.small_models import held_out, task, train_model
+from unspool.plots.seeds import chart, lines
 
 WIDTHS = (1, 4, 16, 64)
 MAX_LENGTH = 14
@@ -36,17 +34,6 @@ def lengths(model: Any, prompts: Sequence[Any], width: int, most: int) -> tuple[
     return [len(out.tokens) - (out.finish_reason == "eos") for out in outs], outs
 
 
-def long_pairs(count: int) -> list[tuple[str, str]]:
-    """Return held-out sources of 10 to 14 symbols, and their targets."""
-    reverse, rng = TASKS["reverse"](shortest=10, longest=MAX_LENGTH), Random(5)
-    found: dict[str, str] = {}
-    while len(found) < count:
-        source, target = reverse.pair(rng)
-        if is_for_validation(source):
-            found[source] = target
-    return list(found.items())
-
-
 def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
     """Measure the true model of a language, and an undertrained translator."""
     widths = WIDTHS[:2] if quick else WIDTHS
@@ -56,9 +43,9 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
     begun = [truth.sample(rng)[:2] for _ in range(6 if quick else 30)]
     starts = [[truth.bos, *words] for words in begun]
     model = train_model(task("reverse", seed, longest=MAX_LENGTH), SEQ2SEQ, 30 if quick else 250, seed)
-    pairs = long_pairs(6 if quick else 40)
+    pairs = held_out("reverse", 6 if quick else 40, 5, shortest=10, longest=MAX_LENGTH)
     curves: dict[str, list[float]] = {"perfect model": [], "translator": [], "right": []}
-    for done, width in enumerate(widths):
+    for width in tracked(widths, progress):
         found, _ = lengths(TrueModel(truth), starts, width, 40)
         curves["perfect model"].append(sum(found) / len(found))
         output_lengths, outs = lengths(model, [source for source, _ in pairs], width, 2 * MAX_LENGTH)
@@ -66,32 +53,14 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
         curves["translator"].append(sum(output_lengths) / goal)
         right = [out.text == target for out, (_, target) in zip(outs, pairs, strict=True)]
         curves["right"].append(sum(right) / len(right))
-        progress((done + 1) / len(widths))
     return {
-        **{
-            f"perfect model, beam {w}: words": x for w, x in zip(widths, curves["perfect model"], strict=True)
-        },
-        **{
-            f"translator, beam {w}: length ratio": x
-            for w, x in zip(widths, curves["translator"], strict=True)
-        },
-        **{f"translator, beam {w}: right": x for w, x in zip(widths, curves["right"], strict=True)},
+        **points("{}, beam {}: words", widths, {"perfect model": curves["perfect model"]}),
+        **points("{}, beam {}: length ratio", widths, {"translator": curves["translator"]}),
+        **points("{}, beam {}: right", widths, {"translator": curves["right"]}),
         "mean length of a sentence of the language": truth.mean_length(),
-        "width": [float(width) for width in widths],
+        "width": list(map(float, widths)),
         **curves,
     }
-
-
-def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """Draw length by width."""
-    left, right = figure.subplots(1, 2)
-    lines(left, runs, "width", {"perfect model": "perfect model of a language"})
-    left.set(xscale="log", xlabel="beam width", ylabel="words of the best hypothesis", ylim=(0, None))
-    lines(right, runs, "width", {"translator": "length / right length", "right": "right answers"})
-    right.set(xscale="log", xlabel="beam width", ylim=(0, 1.1))
-    for axes in (left, right):
-        axes.set_xticks(WIDTHS, [str(width) for width in WIDTHS])
-        axes.minorticks_off()
 
 
 CLAIM = Claim(
@@ -101,20 +70,35 @@ CLAIM = Claim(
     measured="Beams of 1 to 64, without length penalty: the true model of an artificial language, from 30 "
     "prompts of two words (its sentences have 10 words on average); and a Transformer that has learnt "
     "for 250 updates to reverse rows, on 40 rows of 10 to 14 symbols.",
-    criterion=(
-        Part(
-            "perfect model: length falls from each width to the next, to at most 0.7 of greedy search's",
-            lambda n: (
-                all(b <= a for a, b in pairwise(n["perfect model"]))
-                and n["perfect model"][-1] <= 0.7 * n["perfect model"][0]
-            ),
+    criterion={
+        "perfect model: length falls from each width to the next, to at most 0.7 of greedy "
+        "search's": lambda n: (
+            all(b <= a for a, b in pairwise(n["perfect model"]))
+            and n["perfect model"][-1] <= 0.7 * n["perfect model"][0]
         ),
-        Part(
-            "translator: the length ratio at 64 is at least 0.05 below that at 1",
-            lambda n: n["translator"][-1] <= n["translator"][0] - 0.05,
+        "translator: the length ratio at 64 is at least 0.05 below that at 1": lambda n: (
+            n["translator"][-1] <= n["translator"][0] - 0.05
         ),
-        Part("translator: fewer right answers at 64 than at 4", lambda n: n["right"][-1] < n["right"][1]),
-    ),
+        "translator: fewer right answers at 64 than at 4": lambda n: n["right"][-1] < n["right"][1],
+    },
     measure=measure,
-    draw=draw,
+    draw=chart(
+        lines(
+            "width",
+            {"perfect model": "perfect model of a language"},
+            "beam width",
+            "words of the best hypothesis",
+            xscale="log",
+            ticks=WIDTHS,
+            ylim=(0, None),
+        ),
+        lines(
+            "width",
+            {"translator": "length / right length", "right": "right answers"},
+            "beam width",
+            xscale="log",
+            ticks=WIDTHS,
+            ylim=(0, 1.1),
+        ),
+    ),
 )

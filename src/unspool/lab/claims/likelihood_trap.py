@@ -12,8 +12,9 @@ from random import Random
 from typing import Any
 
 import unspool as us
-from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
+from unspool.lab.claim import Claim, Numbers, Progress, lecture, tracked
 from unspool.lab.small_models import PASSAGES
+from unspool.plots.canvas import BLUE, hide_frame
 
 KINDS = ("repetition", "reasonable", "nonsense")
 TOKENS = 20
@@ -39,12 +40,11 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
     model, rng = us.load("bible"), Random(seed)
     passages = PASSAGES[:3] if quick else PASSAGES
     found: dict[str, list[float]] = {kind: [] for kind in KINDS}
-    for done, passage in enumerate(passages):
+    for passage in tracked(passages, progress):
         prompt, ways = continuations(model, passage, rng)
         for kind, way in ways.items():
             logps = us.score(model, prompt, way).logps
             found[kind].append(sum(logps) / len(logps))
-        progress((done + 1) / len(passages))
     pairs = list(zip(*found.values(), strict=True))
     return {
         **{f"log p a token, {kind}": sum(found[kind]) / len(passages) for kind in KINDS},
@@ -55,24 +55,16 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
     }
 
 
-def draw(figure: Any, runs: Sequence[Numbers]) -> None:
+def draw(figure: Any, runs: Sequence[Any]) -> None:
     """Draw a line for each passage."""
-    from unspool.plots.canvas import BLUE
-
     axes = figure.subplots()
     for run in runs:
-        for points in zip(*(_curve(run, kind) for kind in KINDS), strict=True):
-            axes.plot(range(len(KINDS)), points, "o-", color=BLUE, alpha=0.35, markersize=3)
+        for logps in zip(*(run[kind] for kind in KINDS), strict=True):
+            axes.plot(range(len(KINDS)), logps, "o-", color=BLUE, alpha=0.35, markersize=3)
     axes.set_xticks(range(len(KINDS)), KINDS)
     axes.set_ylabel("log p a token")
     axes.grid(axis="y", alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-def _curve(run: Numbers, name: str) -> list[float]:
-    found = run[name]
-    assert isinstance(found, list)
-    return found
+    hide_frame(axes)
 
 
 CLAIM = Claim(
@@ -83,16 +75,14 @@ CLAIM = Claim(
     measured="Eight passages, written for this test: the built-in model `bible` reads the first half and "
     "scores, for as many tokens, the second half (reasonable), the first half again (repetition), and the "
     "passage's words in random order (nonsense).",
-    criterion=(
-        Part(
-            "repetition above reasonable in at least 7 of 8 passages",
-            lambda n: n["repetition above reasonable"] >= 7,
+    criterion={
+        "repetition above reasonable in at least 7 of 8 passages": lambda n: (
+            n["repetition above reasonable"] >= 7
         ),
-        Part(
-            "reasonable above nonsense in at least 7 of 8 passages",
-            lambda n: n["reasonable above nonsense"] >= 7,
+        "reasonable above nonsense in at least 7 of 8 passages": lambda n: (
+            n["reasonable above nonsense"] >= 7
         ),
-    ),
+    },
     measure=measure,
     draw=draw,
     limits="A model of 2 million weights rarely copies its context; larger ones do. The seed shuffles the "

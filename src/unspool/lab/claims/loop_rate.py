@@ -12,10 +12,10 @@ from itertools import pairwise
 from typing import Any
 
 import unspool as us
-from unspool.lab.claim import Claim, Numbers, Part, Progress, problems
+from unspool.lab.claim import Claim, Numbers, Progress, points, problems
 from unspool.lab.claims.greedy_trigram import trigram
 from unspool.lab.small_models import OPENINGS
-from unspool.plots.seeds import lines
+from unspool.plots.seeds import chart, lines
 
 BETAS = (1.0, 1.5, 2.0, 4.0, 8.0, 32.0)
 
@@ -41,9 +41,9 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
     openings = (OPENINGS * 4)[: 12 if quick else 64]
     by_transformer = rates(us.load("bible"), openings, 60 if quick else 128, seed)
     return {
-        **{f"trigram, β = {beta:g}": rate for beta, rate in zip(BETAS, by_trigram, strict=False)},
+        **points("{}, β = {:g}", BETAS, {"trigram": by_trigram}),
         "trigram, greedy": by_trigram[-1],
-        **{f"Transformer, β = {beta:g}": rate for beta, rate in zip(BETAS, by_transformer, strict=False)},
+        **points("{}, β = {:g}", BETAS, {"Transformer": by_transformer}),
         "Transformer, greedy": by_transformer[-1],
         "β": [*BETAS, 128.0],
         "trigram": by_trigram,
@@ -56,16 +56,6 @@ def rises(curve: Sequence[float], slack: float = 0.03) -> bool:
     return all(after >= before - slack for before, after in pairwise(curve))
 
 
-def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """Draw the loop rate by β, with greedy search on the right."""
-    axes = figure.subplots()
-    lines(axes, runs, "β", {"trigram": "trigram model", "Transformer": "Transformer (built-in, 2 M weights)"})
-    axes.set(
-        xscale="log", xlabel="β = 1 / temperature", ylabel="texts that end in a loop", ylim=(-0.03, 1.03)
-    )
-    axes.set_xticks([*BETAS, 128], [*(f"{beta:g}" for beta in BETAS), "greedy"])
-
-
 CLAIM = Claim(
     name="loop_rate",
     statement="The lower the temperature, the more texts run into a loop, in trigram models and in "
@@ -75,18 +65,26 @@ CLAIM = Claim(
     "Transformer `bible` (16 openings, 4 samples each; the end of the text is forbidden), at six "
     "temperatures and under greedy search. A text loops if its last tokens are exactly periodic (three "
     "times, 6 tokens or more).",
-    criterion=(
-        Part("trigram: the rate never falls by more than 0.03 as β rises", lambda n: rises(n["trigram"])),
-        Part(
-            "trigram: at most 0.1 at β = 1, and 1 under greedy search",
-            lambda n: n["trigram"][0] <= 0.1 and n["trigram"][-1] == 1,
+    criterion={
+        "trigram: the rate never falls by more than 0.03 as β rises": lambda n: rises(n["trigram"]),
+        "trigram: at most 0.1 at β = 1, and 1 under greedy search": lambda n: (
+            n["trigram"][0] <= 0.1 and n["trigram"][-1] == 1
         ),
-        Part("Transformer: the rate never falls by more than 0.03", lambda n: rises(n["Transformer"])),
-        Part(
-            "Transformer: at most 0.1 at β = 1, and at least 0.5 under greedy search",
-            lambda n: n["Transformer"][0] <= 0.1 and n["Transformer"][-1] >= 0.5,
+        "Transformer: the rate never falls by more than 0.03": lambda n: rises(n["Transformer"]),
+        "Transformer: at most 0.1 at β = 1, and at least 0.5 under greedy search": lambda n: (
+            n["Transformer"][0] <= 0.1 and n["Transformer"][-1] >= 0.5
         ),
-    ),
+    },
     measure=measure,
-    draw=draw,
+    draw=chart(
+        lines(
+            "β",
+            {"trigram": "trigram model", "Transformer": "Transformer (built-in, 2 M weights)"},
+            "β = 1 / temperature",
+            "texts that end in a loop",
+            ticks={**{beta: f"{beta:g}" for beta in BETAS}, 128.0: "greedy"},
+            xscale="log",
+            ylim=(-0.03, 1.03),
+        )
+    ),
 )

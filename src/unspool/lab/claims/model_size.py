@@ -7,16 +7,14 @@ He He's lecture, "Decoding in practice".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import unspool as us
 from unspool.data.known_languages import ZipfMarkov
-from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
+from unspool.lab.claim import Claim, Numbers, Progress, lecture, points, tracked
 from unspool.lab.claims.degeneration import LANGUAGE, sentences
 from unspool.lab.small_models import excess_loss, language, train_model
-from unspool.plots.seeds import lines
+from unspool.plots.seeds import chart, lines
 
 WIDTHS = (4, 8, 16, 32, 64)
 DECODERS = {"sampling": us.Sample(), "top-p 0.9": us.Sample(us.TopP(0.9))}
@@ -27,32 +25,21 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
     truth, data = ZipfMarkov(**LANGUAGE), language("zipf_markov", seed, 3000, **LANGUAGE)
     curves: dict[str, list[float]] = {"excess": [], **{name: [] for name in DECODERS}}
     widths = WIDTHS[:2] if quick else WIDTHS
-    for done, width in enumerate(widths):
+    for width in tracked(widths, progress):
         shape = {"kind": "transformer_lm", "width": width, "heads": 2, "layers": 2, "inner_width": 2 * width}
         model = train_model(data, shape, 20 if quick else 300, seed)
         curves["excess"].append(excess_loss(model, truth, 100, 500 + seed))
         for name, decoder in DECODERS.items():
             curves[name].append(sentences(model, truth, decoder, 60 if quick else 500, seed).precision)
-        progress((done + 1) / len(widths))
-    told = {
-        f"{name}, width {width}: possible sentences": share
-        for name in DECODERS
-        for width, share in zip(widths, curves[name], strict=True)
-    }
-    above = {
-        f"width {w}: nats a token above the truth": x for w, x in zip(widths, curves["excess"], strict=True)
-    }
+    shares = {name: curves[name] for name in DECODERS}
     gap = [one - two for one, two in zip(curves["top-p 0.9"], curves["sampling"], strict=True)]
-    return {**told, **above, "width": [float(width) for width in widths], **curves, "gap": gap}
-
-
-def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """Draw possible sentences by width."""
-    axes = figure.subplots()
-    lines(axes, runs, "width", {name: name for name in DECODERS})
-    axes.set(xscale="log", xlabel="width of the model", ylabel="possible sentences", ylim=(0, 1))
-    axes.set_xticks(WIDTHS, [str(width) for width in WIDTHS])
-    axes.minorticks_off()
+    return {
+        **points("{}, width {}: possible sentences", widths, shares),
+        **points("width {1}: nats a token above the truth", widths, {"excess": curves["excess"]}),
+        "width": list(map(float, widths)),
+        **curves,
+        "gap": gap,
+    }
 
 
 CLAIM = Claim(
@@ -61,20 +48,25 @@ CLAIM = Claim(
     source=lecture("Decoding in practice"),
     measured="Transformers of width 4 to 64 learn an artificial language of 60 words for 300 updates. Of 500 "
     "sentences sampled from each, with and without truncation, the share that is possible.",
-    criterion=(
-        Part(
-            "sampling: from each width to the next the share rises, or falls by no more than 0.03",
-            lambda n: all(b >= a - 0.03 for a, b in pairwise(n["sampling"])),
+    criterion={
+        "sampling: from each width to the next the share rises, or falls by no more than 0.03": lambda n: all(
+            b >= a - 0.03 for a, b in pairwise(n["sampling"])
         ),
-        Part(
-            "sampling: at width 64 it is at least 0.3 above that at width 4",
-            lambda n: n["sampling"][-1] >= n["sampling"][0] + 0.3,
+        "sampling: at width 64 it is at least 0.3 above that at width 4": lambda n: (
+            n["sampling"][-1] >= n["sampling"][0] + 0.3
         ),
-        Part(
-            "at width 64 truncation gains less than it gains at best",
-            lambda n: n["gap"][-1] < max(n["gap"]),
-        ),
-    ),
+        "at width 64 truncation gains less than it gains at best": lambda n: n["gap"][-1] < max(n["gap"]),
+    },
     measure=measure,
-    draw=draw,
+    draw=chart(
+        lines(
+            "width",
+            {name: name for name in DECODERS},
+            "width of the model",
+            "possible sentences",
+            ticks=WIDTHS,
+            xscale="log",
+            ylim=(0, 1),
+        )
+    ),
 )

@@ -8,12 +8,11 @@ He He's lecture, "Layer normalization" and "Pre-layer normalization"; Xiong et a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
+from unspool.lab.claim import Claim, Numbers, Progress, lecture, tracked
 from unspool.lab.small_models import TRANSFORMER_LM, language, train_model
-from unspool.plots.seeds import lines
+from unspool.plots.seeds import chart, lines
 from unspool.training import Diverged
 
 LAYERS, RATE = 10, 5e-3
@@ -49,22 +48,14 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
     """Train four runs from the same weights and batches."""
     updates, layers = (8, 3) if quick else (96, LAYERS)
     found: dict[str, list[float]] = {}
-    for done, (name, (place, warmup)) in enumerate(RUNS.items()):
+    for name, (place, warmup) in tracked(RUNS.items(), progress):
         found[name] = curve(place, warmup, seed, updates, layers)
-        progress((done + 1) / len(RUNS))
     tail = max(1, updates // 8)
     return {
         **{f"{name}: loss at the end": sum(told[-tail:]) / tail for name, told in found.items()},
         "update": [float(at) for at in range(0, updates, max(1, updates // 40))],
         **{name: told[:: max(1, updates // 40)] for name, told in found.items()},
     }
-
-
-def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """Draw the loss by update."""
-    axes = figure.subplots()
-    lines(axes, runs, "update", {name: name for name in RUNS})
-    axes.set(xlabel="update", ylabel="−log p of a token")
 
 
 def _end(n: Any, name: str) -> float:
@@ -81,20 +72,17 @@ CLAIM = Claim(
     measured=f"Transformers of {LAYERS} layers (width 32) learn an artificial language for 96 updates at a "
     f"rate of {RATE:g}, with LayerNorm before the branches or behind the sums, with a warm-up of 40 updates "
     "or none. The mean loss of the last 12 updates.",
-    criterion=(
-        Part(
-            "pre-LN does without: no more than 0.1 nats above pre-LN with warm-up",
-            lambda n: _end(n, "pre-LN, no warm-up") <= _end(n, "pre-LN, warm-up") + 0.1,
+    criterion={
+        "pre-LN does without: no more than 0.1 nats above pre-LN with warm-up": lambda n: (
+            _end(n, "pre-LN, no warm-up") <= _end(n, "pre-LN, warm-up") + 0.1
         ),
-        Part(
-            "post-LN without warm-up ends at least 0.3 nats above pre-LN without",
-            lambda n: _end(n, "post-LN, no warm-up") >= _end(n, "pre-LN, no warm-up") + 0.3,
+        "post-LN without warm-up ends at least 0.3 nats above pre-LN without": lambda n: (
+            _end(n, "post-LN, no warm-up") >= _end(n, "pre-LN, no warm-up") + 0.3
         ),
-        Part(
-            "a warm-up helps post-LN by at least 0.2 nats",
-            lambda n: _end(n, "post-LN, warm-up") <= _end(n, "post-LN, no warm-up") - 0.2,
+        "a warm-up helps post-LN by at least 0.2 nats": lambda n: (
+            _end(n, "post-LN, warm-up") <= _end(n, "post-LN, no warm-up") - 0.2
         ),
-    ),
+    },
     measure=measure,
-    draw=draw,
+    draw=chart(lines("update", {name: name for name in RUNS}, "update", "−log p of a token")),
 )

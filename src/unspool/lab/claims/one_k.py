@@ -8,7 +8,6 @@ He He's lecture, "Truncated sampling: which k to choose?"; Holtzman et al. 2020,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,9 +15,9 @@ from torch import Tensor
 
 import unspool as us
 from unspool.data.known_languages import ZipfMarkov
-from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
+from unspool.lab.claim import Claim, Numbers, Progress, lecture
 from unspool.lab.small_models import Lesson, sample_contexts, train_narrow
-from unspool.plots.seeds import lines
+from unspool.plots.seeds import chart, lines
 
 KS = (1, 2, 4, 8, 16, 32)
 PS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98)
@@ -58,16 +57,6 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
     }
 
 
-def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """Draw F₁ by setting."""
-    panels = figure.subplots(1, 2, sharey=True)
-    for axes, name in zip(panels, ("truth with a tail", "trained model"), strict=True):
-        lines(axes, runs, "setting", {f"{name}: top-k": "top-k", f"{name}: top-p": "top-p"})
-        axes.set_xticks(range(len(KS)), [f"{k}\n{p:g}" for k, p in zip(KS, PS, strict=True)])
-        axes.set(title=name, xlabel="k above, p below")
-    panels[0].set_ylabel("F₁ of kept and possible words")
-
-
 CLAIM = Claim(
     name="one_k",
     statement="A single k for different next-word distributions is suboptimal; top-p, whose k is dynamic, "
@@ -76,22 +65,30 @@ CLAIM = Claim(
     measured="An artificial language in which 1 to 32 words can follow a context. F₁ of the words that top-k "
     "and top-p keep and the possible ones, for six settings each: on the truth mixed with 5 % of "
     "noise, and on a trained model.",
-    criterion=(
-        Part(
-            "contexts differ: 90 % quantile of possible words at least 5 times the 10 % quantile",
-            lambda n: (
-                n["… 90 % have at most"] >= 5 * n["words that can follow, 10 % of contexts have at most"]
-            ),
+    criterion={
+        "contexts differ: 90 % quantile of possible words at least 5 times the 10 % quantile": lambda n: (
+            n["… 90 % have at most"] >= 5 * n["words that can follow, 10 % of contexts have at most"]
         ),
-        Part(
-            "truth with a tail: the best p is at least 0.05 better than the best k",
-            lambda n: n["truth with a tail: best of one p"] >= n["truth with a tail: best of one k"] + 0.05,
+        "truth with a tail: the best p is at least 0.05 better than the best k": lambda n: (
+            n["truth with a tail: best of one p"] >= n["truth with a tail: best of one k"] + 0.05
         ),
-        Part(
-            "trained model: the best p is at least 0.05 better than the best k",
-            lambda n: n["trained model: best of one p"] >= n["trained model: best of one k"] + 0.05,
+        "trained model: the best p is at least 0.05 better than the best k": lambda n: (
+            n["trained model: best of one p"] >= n["trained model: best of one k"] + 0.05
         ),
-    ),
+    },
     measure=measure,
-    draw=draw,
+    draw=chart(
+        *(
+            lines(
+                "setting",
+                {f"{name}: top-k": "top-k", f"{name}: top-p": "top-p"},
+                "k above, p below",
+                "F₁ of kept and possible words",
+                ticks={at: f"{k}\n{p:g}" for at, (k, p) in enumerate(zip(KS, PS, strict=True))},
+                title=name,
+            )
+            for name in ("truth with a tail", "trained model")
+        ),
+        sharey=True,
+    ),
 )

@@ -7,14 +7,11 @@ He He's lecture, "Residual connection"; He et al. 2015.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
-from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
-from unspool.plots.seeds import lines
+from unspool.lab.claim import Claim, Numbers, Progress, lecture, points, tracked
+from unspool.plots.seeds import chart, lines
 
 DEPTHS = (1, 2, 4, 8, 16, 32)
 WIDTH = 32
@@ -62,33 +59,19 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
     found: dict[str, list[float]] = {
         name: [] for name in ("plain", "residual", "plain gradient", "residual gradient")
     }
-    for done, depth in enumerate(DEPTHS):
+    for depth in tracked(DEPTHS, progress):
         for name, residual in (("plain", False), ("residual", True)):
             left, first = error(depth, residual, seed, 20 if quick else 400)
             found[name].append(left)
             found[f"{name} gradient"].append(first)
-        progress((done + 1) / len(DEPTHS))
-    told = {
-        f"{name}, {depth} layers: error": x
-        for name in ("plain", "residual")
-        for depth, x in zip(DEPTHS, found[name], strict=True)
-    }
+    errors = {name: found[name] for name in ("plain", "residual")}
     return {
-        **told,
+        **points("{}, {} layers: error", DEPTHS, errors),
         "plain, 32 layers: first gradient at the bottom": found["plain gradient"][-1],
         "residual, 32 layers: first gradient at the bottom": found["residual gradient"][-1],
-        "depth": [float(depth) for depth in DEPTHS],
+        "depth": list(map(float, DEPTHS)),
         **found,
     }
-
-
-def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """Draw the error by depth."""
-    axes = figure.subplots()
-    lines(axes, runs, "depth", {"plain": "h ← f(h)", "residual": "h ← h + f(h)"})
-    axes.axhline(1.0, color="#8a8a8a", linestyle=":")
-    axes.set(xscale="log", yscale="log", xlabel="layers", ylabel="mean squared error (1: nothing learnt)")
-    axes.set_xticks(DEPTHS, [str(depth) for depth in DEPTHS])
 
 
 CLAIM = Claim(
@@ -99,18 +82,25 @@ CLAIM = Claim(
     measured="Stacks of 1 to 32 ReLU layers of width 32 learn for 400 updates (Adam) to copy their "
     "input, with and without residual connections: mean squared error on new inputs of variance 1, and the "
     "first gradient in the lowest layer.",
-    criterion=(
-        Part("without: 32 layers have learnt nothing (error above 0.9)", lambda n: n["plain"][-1] > 0.9),
-        Part(
-            "without: 32 layers do at least twice as badly as 2",
-            lambda n: n["plain"][-1] >= 2 * n["plain"][1],
+    criterion={
+        "without: 32 layers have learnt nothing (error above 0.9)": lambda n: n["plain"][-1] > 0.9,
+        "without: 32 layers do at least twice as badly as 2": lambda n: n["plain"][-1] >= 2 * n["plain"][1],
+        "with: 32 layers have an error below 0.1": lambda n: n["residual"][-1] < 0.1,
+        "without, less than 1e-3 of the gradient arrives at the bottom of 32 layers": lambda n: (
+            n["plain gradient"][-1] < 1e-3 * n["residual gradient"][-1]
         ),
-        Part("with: 32 layers have an error below 0.1", lambda n: n["residual"][-1] < 0.1),
-        Part(
-            "without, less than 1e-3 of the gradient arrives at the bottom of 32 layers",
-            lambda n: n["plain gradient"][-1] < 1e-3 * n["residual gradient"][-1],
-        ),
-    ),
+    },
     measure=measure,
-    draw=draw,
+    draw=chart(
+        lines(
+            "depth",
+            {"plain": "h ← f(h)", "residual": "h ← h + f(h)"},
+            "layers",
+            "mean squared error (1: nothing learnt)",
+            limit=1.0,
+            ticks=DEPTHS,
+            xscale="log",
+            yscale="log",
+        )
+    ),
 )

@@ -14,7 +14,7 @@ import torch
 
 from unspool.data.known_languages import ZipfMarkov
 from unspool.diagnose.overestimation import failures, underestimation
-from unspool.lab.claim import Claim, Numbers, Part, Progress, degeneration
+from unspool.lab.claim import Claim, Numbers, Progress, degeneration
 from unspool.lab.small_models import Lesson, sample_contexts, train_narrow
 from unspool.plots.canvas import RED
 from unspool.plots.seeds import lines
@@ -61,11 +61,11 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
 def draw(figure: Any, runs: Sequence[Numbers]) -> None:
     """Draw the impossible tokens by threshold, and the threshold of the median δ."""
     axes = figure.subplots()
-    lines(axes, runs, "threshold", {"share": "of the tokens kept", "mass": "of the probability kept"})
+    names = {"share": "of the tokens kept", "mass": "of the probability kept"}
+    xlabel = "a fixed threshold (dotted: τ of the median δ)"
+    lines("threshold", names, xlabel, "impossible", xscale="log")(axes, runs)
     for run in runs:
         axes.axvline(run["τ = 1 − e^(−δ), of the median δ"], color=RED, alpha=0.5, linestyle=":")
-    axes.set(xscale="log", xlabel="a fixed threshold (dotted: τ of the median δ)")
-    axes.set_ylabel("impossible")
 
 
 CLAIM = Claim(
@@ -76,20 +76,17 @@ CLAIM = Claim(
     measured="A trigram model with a softmax of width 8 learns an artificial language of 100 words whose "
     "truth is known. For each of 400 contexts, δ is computed, and the tokens above τ = 1 − e^(−δ) are "
     "compared with the possible ones.",
-    criterion=(
-        Part(
-            "there are tokens above their context's τ, and none of them is impossible",
-            lambda n: n["kept above τ"] > 0 and n["impossible among them"] == 0,
+    criterion={
+        "there are tokens above their context's τ, and none of them is impossible": lambda n: (
+            n["kept above τ"] > 0 and n["impossible among them"] == 0
         ),
-        Part(
-            "no probability is overestimated by more than its context's τ (1e-6)",
-            lambda n: n["largest overestimation beyond its context's τ"] <= 1e-6,
+        "no probability is overestimated by more than its context's τ (1e-6)": lambda n: (
+            n["largest overestimation beyond its context's τ"] <= 1e-6
         ),
-        Part(
-            "it is the threshold that does it: above τ / 10, impossible tokens are kept",
-            lambda n: n["impossible above τ / 10"] > 0,
+        "it is the threshold that does it: above τ / 10, impossible tokens are kept": lambda n: (
+            n["impossible above τ / 10"] > 0
         ),
-    ),
+    },
     measure=measure,
     draw=draw,
     limits="The theorem is exact, so only its premises could fail; its price is the share of the truth that "

@@ -8,7 +8,8 @@ Miao et al. 2019, appendix A, Lemma A.1 (papers.bib: miao2019kernelized).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,8 +17,8 @@ from torch import Tensor
 
 from unspool.heads.kerbs import Kerbs
 from unspool.heads.kerbs_kernel import kernel
-from unspool.lab.claim import Claim, Numbers, Part, Progress, kerbs
-from unspool.plots.seeds import lines
+from unspool.lab.claim import Claim, Numbers, Progress, kerbs, tracked
+from unspool.plots.seeds import chart, lines
 
 WIDTH, EACH, STEPS = 8, 50, 250
 
@@ -72,6 +73,13 @@ def from_anywhere(seed: int) -> list[Tensor]:
     return seen
 
 
+WAYS: dict[str, Callable[[int], list[Tensor]]] = {
+    "begun near 0": partial(new_sense, copied=False),
+    "begun as a copy": partial(new_sense, copied=True),
+    "all begun at random": from_anywhere,
+}
+
+
 def parted(seen: Tensor) -> float:
     """Return the smaller use of the assigned sense in its part, for the better assignment."""
     return float(torch.stack([seen.diagonal().min(), seen.flip(1).diagonal().min()]).max())
@@ -80,31 +88,13 @@ def parted(seen: Tensor) -> float:
 def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
     """Measure three initialisations."""
     del quick  # it takes a second
-    ways = {
-        "begun near 0": new_sense(seed, False),
-        "begun as a copy": new_sense(seed, True),
-        "all begun at random": from_anywhere(seed),
-    }
-    progress(1.0)
-    curves = {name: [parted(each) for each in seen[::10]] for name, seen in ways.items()}
+    ways = tracked(WAYS.items(), progress)
+    curves = {name: [parted(shares) for shares in way(seed)[::10]] for name, way in ways}
     return {
         **{f"{name}: the part's own sense is used": curve[-1] for name, curve in curves.items()},
         "steps": [10.0 * at for at in range(STEPS // 10 + 1)],
         **curves,
     }
-
-
-def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """Draw the use of the senses."""
-    axes = figure.subplots()
-    lines(
-        axes,
-        runs,
-        "steps",
-        {name: name for name in ("begun near 0", "begun as a copy", "all begun at random")},
-    )
-    axes.set(xlabel="steps of gradient descent", ylim=(0, 1.03))
-    axes.set_ylabel("how much each part's\nown sense is used there")
 
 
 CLAIM = Claim(
@@ -115,13 +105,20 @@ CLAIM = Claim(
     measured="Fixed context vectors in 8 dimensions: a word with two clusters, 120° apart (180° in the "
     "third way), and two other words. One sense starts in the first cluster, the second is new; gradient "
     "descent for 250 steps.",
-    criterion=tuple(
-        Part(
-            f"{name}: in each part, its own sense is used for at least 0.95",
-            lambda n, name=name: n[f"{name}: the part's own sense is used"] >= 0.95,  # type: ignore[misc]
+    criterion={
+        f"{name}: in each part, its own sense is used for at least 0.95": lambda n, name=name: (  # type: ignore[misc]
+            n[f"{name}: the part's own sense is used"] >= 0.95
         )
-        for name in ("begun near 0", "begun as a copy", "all begun at random")
-    ),
+        for name in WAYS
+    },
     measure=measure,
-    draw=draw,
+    draw=chart(
+        lines(
+            "steps",
+            {name: name for name in WAYS},
+            "steps of gradient descent",
+            "how much each part's\nown sense is used there",
+            ylim=(0, 1.03),
+        )
+    ),
 )

@@ -9,14 +9,11 @@ normalization".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from unspool.lab.claim import Claim, Numbers, Part, Progress, problems
-from unspool.plots.seeds import lines
+from unspool.lab.claim import Claim, Numbers, Progress, problems, tracked
+from unspool.plots.seeds import chart, lines
 
 WIDTHS = (1, 4, 16, 64, 256, 1024)
 
@@ -33,7 +30,7 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
     rows, keys = (200 if quick else 4000), 32
     rng = torch.Generator().manual_seed(seed)
     found: dict[str, list[float]] = {"variance": [], "plain": [], "scaled": [], "width": []}
-    for done, width in enumerate(WIDTHS):
+    for width in tracked(WIDTHS, progress):
         query = torch.randn(rows, 1, width, generator=rng, dtype=torch.float64)
         # A part at a time: the keys are what takes memory.
         scores = torch.cat(
@@ -46,7 +43,6 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
         found["variance"].append(float((scores / width**0.5).var()))
         found["plain"].append(gradient(scores))
         found["scaled"].append(gradient(scores / width**0.5))
-        progress((done + 1) / len(WIDTHS))
     return {
         "variance of scores / √I, I = 1024": found["variance"][-1],
         "gradient, unscaled, I = 1": found["plain"][0],
@@ -55,13 +51,6 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
         "gradient, scaled, I = 1024": found["scaled"][-1],
         **found,
     }
-
-
-def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """Draw gradients by width."""
-    axes = figure.subplots()
-    lines(axes, runs, "width", {"plain": "softmax(q·k)", "scaled": "softmax(q·k / √I)"})
-    axes.set(xscale="log", yscale="log", xlabel="I, the width of queries and keys", ylabel="‖∂α / ∂scores‖")
 
 
 CLAIM = Claim(
@@ -73,24 +62,29 @@ CLAIM = Claim(
     ),
     measured="Scores of 32 keys for thousands of random queries with independent components of variance 1: "
     "the norm of the softmax's Jacobian, by the width I.",
-    criterion=(
-        Part(
-            "with 1/√I, scores have a variance of 1 ± 0.05",
-            lambda n: all(abs(v - 1) <= 0.05 for v in n["variance"][1:]),
+    criterion={
+        "with 1/√I, scores have a variance of 1 ± 0.05": lambda n: all(
+            abs(v - 1) <= 0.05 for v in n["variance"][1:]
         ),
-        Part(
-            "unscaled, the gradient at I = 1024 is below a third of that at I = 1",
-            lambda n: n["plain"][-1] < n["plain"][0] / 3,
+        "unscaled, the gradient at I = 1024 is below a third of that at I = 1": lambda n: (
+            n["plain"][-1] < n["plain"][0] / 3
         ),
-        Part(
-            "unscaled, it falls from each width to the next, from I = 4 on",
-            lambda n: all(b < a for a, b in zip(n["plain"][1:], n["plain"][2:], strict=False)),
+        "unscaled, it falls from each width to the next, from I = 4 on": lambda n: all(
+            b < a for a, b in zip(n["plain"][1:], n["plain"][2:], strict=False)
         ),
-        Part(
-            "scaled, it stays within a factor of 1.5 from I = 4 to I = 1024",
-            lambda n: max(n["scaled"][1:]) < 1.5 * min(n["scaled"][1:]),
+        "scaled, it stays within a factor of 1.5 from I = 4 to I = 1024": lambda n: (
+            max(n["scaled"][1:]) < 1.5 * min(n["scaled"][1:])
         ),
-    ),
+    },
     measure=measure,
-    draw=draw,
+    draw=chart(
+        lines(
+            "width",
+            {"plain": "softmax(q·k)", "scaled": "softmax(q·k / √I)"},
+            "I, the width of queries and keys",
+            "‖∂α / ∂scores‖",
+            xscale="log",
+            yscale="log",
+        )
+    ),
 )

@@ -7,15 +7,14 @@ He He's lecture, "Training" and "Decoder attention masking".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from random import Random
 from typing import Any
 
 import torch
 
-from unspool.lab.claim import Claim, Numbers, Part, Progress, lecture
+from unspool.lab.claim import Claim, Numbers, Progress, lecture, tracked
 from unspool.lab.small_models import RNN_LM, TRANSFORMER_LM, language, task, train_model
-from unspool.plots.seeds import bars
+from unspool.plots.seeds import bars, chart
 
 SEQ2SEQ = {
     **{"kind": "transformer_seq2seq", "width": 32, "heads": 4, "inner_width": 64},
@@ -63,7 +62,7 @@ def apart(model: Any, rng: Random, length: int) -> tuple[float, float]:
 def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
     """Measure four kinds of models on random words."""
     found: dict[str, Any] = {}
-    for done, (name, shape) in enumerate(MODELS.items()):
+    for name, shape in tracked(MODELS.items(), progress):
         data = (
             task("copy", seed)
             if "seq2seq" in shape["kind"]
@@ -73,18 +72,7 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
         difference, past = apart(model, Random(seed), 40)
         found[f"{name}: largest difference of log p"] = difference
         found[f"{name}: a changed last word changes earlier log p by"] = past
-        progress((done + 1) / len(MODELS))
     return found
-
-
-def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """Draw the differences on a logarithmic scale."""
-    axes = figure.subplots()
-    bars(axes, runs, {f"{name}: largest difference of log p": name for name in MODELS})
-    axes.set(
-        xscale="log", xlim=(1e-8, 1e-3), xlabel="largest difference of log p, parallel against step by step"
-    )
-    axes.axvline(1e-4, color="#c0392b")
 
 
 CLAIM = Claim(
@@ -94,18 +82,22 @@ CLAIM = Claim(
     source=lecture("Training; decoder attention masking", "vaswani2017attention"),
     measured="Four kinds of models, shortly trained, read 40 random words at once and one by one (both by "
     "torch). Then the last word is changed, and the probabilities before it are compared.",
-    criterion=(
-        Part(
-            "no log p differs by more than 1e-4, in any model",
-            lambda n: all(n[f"{name}: largest difference of log p"] <= 1e-4 for name in MODELS),
+    criterion={
+        "no log p differs by more than 1e-4, in any model": lambda n: all(
+            n[f"{name}: largest difference of log p"] <= 1e-4 for name in MODELS
         ),
-        Part(
-            "a changed last word changes no earlier log p (at most 1e-6), in any model",
-            lambda n: all(
-                n[f"{name}: a changed last word changes earlier log p by"] <= 1e-6 for name in MODELS
-            ),
+        "a changed last word changes no earlier log p (at most 1e-6), in any model": lambda n: all(
+            n[f"{name}: a changed last word changes earlier log p by"] <= 1e-6 for name in MODELS
         ),
-    ),
+    },
     measure=measure,
-    draw=draw,
+    draw=chart(
+        bars(
+            {f"{name}: largest difference of log p": name for name in MODELS},
+            "largest difference of log p, parallel against step by step",
+            limit=1e-4,
+            xscale="log",
+            xlim=(1e-8, 1e-3),
+        )
+    ),
 )

@@ -7,16 +7,14 @@ Miao et al. 2019, appendix A, Lemma A.2 (papers.bib: miao2019kernelized).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import torch
 
 from unspool.heads.kerbs import Kerbs
-from unspool.lab.claim import Claim, Numbers, Part, Progress, kerbs
+from unspool.lab.claim import Claim, Numbers, Progress, kerbs, tracked
 from unspool.lab.claims.second_sense import EACH, WIDTH, descend
-from unspool.plots.seeds import lines
+from unspool.plots.seeds import chart, lines
 
 SPREADS = tuple(0.3 + 0.2 * k for k in range(8))
 
@@ -39,8 +37,7 @@ def learnt_theta(seed: int, spread: float) -> float:
 def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
     """Measure eight spreads."""
     del quick  # it takes a second
-    thetas = [learnt_theta(seed, spread) for spread in SPREADS]
-    progress(1.0)
+    thetas = [learnt_theta(seed, spread) for spread in tracked(SPREADS, progress)]
     risen = sum(after > before for before, after in pairwise(thetas))
     return {
         "θ, narrowest": thetas[0],
@@ -51,13 +48,6 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
     }
 
 
-def draw(figure: Any, runs: Sequence[Numbers]) -> None:
-    """Draw θ by spread."""
-    axes = figure.subplots()
-    lines(axes, runs, "spread", {"θ": "θ of the word"})
-    axes.set(xlabel="spread of the word's contexts", ylabel="θ learnt")
-
-
 CLAIM = Claim(
     name="wider_senses",
     statement="Lemma A.2: KerBS learns variances. The wider a word's contexts are spread, the larger is its "
@@ -65,18 +55,14 @@ CLAIM = Claim(
     source=kerbs("Lemma A.2"),
     measured="Fixed context vectors in 8 dimensions: one word's around an axis, at eight spreads, and "
     "twenty other words' anywhere. Only the word's θ is learnt, by 60 steps of gradient descent.",
-    criterion=(
-        Part(
-            "θ rises at 6 or more of the 7 steps of the spread",
-            lambda n: n["steps of the spread at which θ rises, of 7"] >= 6,
+    criterion={
+        "θ rises at 6 or more of the 7 steps of the spread": lambda n: (
+            n["steps of the spread at which θ rises, of 7"] >= 6
         ),
-        Part(
-            "from the narrowest to the widest by more than 1",
-            lambda n: n["θ, widest"] - n["θ, narrowest"] > 1,
-        ),
-    ),
+        "from the narrowest to the widest by more than 1": lambda n: n["θ, widest"] - n["θ, narrowest"] > 1,
+    },
     measure=measure,
-    draw=draw,
+    draw=chart(lines("spread", {"θ": "θ of the word"}, "spread of the word's contexts", "θ learnt")),
     limits="The appendix proves it for small θ and one sense, with an equation (11) that has no positive "
     "root as printed; what is measured is the statement.",
 )
