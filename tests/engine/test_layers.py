@@ -86,8 +86,7 @@ def rotated(x, heads, width, turned, cos, sin, position):
 @pytest.mark.parametrize("turned", [12, 8, 2])
 def test_rotary_equals_torch_for_whole_or_partial_heads(turned):
     rotary = Rotary(12, 100.0, turned_width=turned)
-    tables = PositionTables([rotary], None)
-    tables.extend_to(40)
+    tables = PositionTables([rotary], None).up_to(40)
     x = torch.randn(1, 1, 5, 12)
     want = rotate(x, *rotary.tables(torch.tensor([[37]]), 40))
     found = rotated(x.numpy().reshape(-1).copy(), 5, 12, turned, tables.cos, tables.sin, 37)

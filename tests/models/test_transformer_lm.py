@@ -146,15 +146,15 @@ def test_depths_end_in_what_the_head_reads_before_its_norm(model):
 def test_read_is_start_with_the_prompts_hidden_vectors(model):
     tokens, lengths = rows(3, 6), [6, 2, 4]
     prompts = [row[:n].tolist() for row, n in zip(tokens, lengths, strict=True)]
-    hidden_NTD, step, state = model.read_all(prompts)
+    hidden_MD, step, state = model.read_all(prompts)
     want, _ = model.start(prompts)
     torch.testing.assert_close(step.logp_NV, want.logp_NV)
-    torch.testing.assert_close(step.hidden_ND, hidden_NTD[:, -1])
+    torch.testing.assert_close(step.hidden_ND, hidden_MD[[5, 7, 11]])
     assert state.length == 6
     with torch.no_grad():
         alone = model.hidden(tokens)
-    for row, n in enumerate(lengths):
-        torch.testing.assert_close(hidden_NTD[row, 6 - n :], alone[row, :n], atol=1e-5, rtol=1e-5)
+    for row, hidden_TD in enumerate(hidden_MD.split(lengths)):
+        torch.testing.assert_close(hidden_TD, alone[row, : lengths[row]], atol=1e-5, rtol=1e-5)
 
 
 def test_a_model_that_has_decoded_can_be_trained(model):

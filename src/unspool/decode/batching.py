@@ -115,10 +115,10 @@ class BatchScheduler:
         """`PromptReading.read_all` for one request."""
         self.sweep()
         assert self.model.prompt_reading is not None
-        hidden_NTD, step, state = self.model.prompt_reading.read_all(prompts)
+        hidden_MD, step, state = self.model.prompt_reading.read_all(prompts)
         self._join(state, prompts)
         (slot,) = self._add_slots([len(prompts)], step)
-        return hidden_NTD, step, slot
+        return hidden_MD, step, slot
 
     def select(self, slot: Slot, rows: Sequence[int]) -> None:
         """Reorder, repeat or drop the rows of a slot."""
@@ -293,8 +293,8 @@ class CachedPrefixModel(DelegatingModel):
 
     def read_all(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Step, SlotState]:
         """`start` with the hidden states of the prompts, which are read completely."""
-        hidden_NTD, step, slot = self.batch.read_all(prompts)
-        return hidden_NTD, step, self._state_of(slot)
+        hidden_MD, step, slot = self.batch.read_all(prompts)
+        return hidden_MD, step, self._state_of(slot)
 
     def step(self, state: SlotState, tokens_N: Tensor) -> tuple[Step, SlotState]:
         """Append one token to every row."""

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from unspool.heads.softmax import predict_step
@@ -21,6 +23,8 @@ from unspool.interfaces import Step
 if TYPE_CHECKING:
     from unspool.engine.kv_cache import PagedKVCache
     from unspool.engine.transformer_engine import TransformerEngine
+
+Ints = NDArray[np.int64]
 
 
 @dataclass
@@ -31,8 +35,6 @@ class CompiledState:
     kv_cache: PagedKVCache
     head: Any
     """A head that torch computes; None if it is part of the compiled step."""
-    unread: Sequence[int] | None
-    """The length of each prompt, until the prompts are read."""
     sources: PagedKVCache | None = None
     """The keys and values of the rows' sources, shared by the rows of one source."""
     columns: int = 0
@@ -83,25 +85,40 @@ class CompiledState:
         self.kv_cache.rewind(tokens_N)
         return self
 
-    def read_rows(self, rows_M: Tensor, texts: Sequence[Sequence[int]]) -> Step:
-        """Append texts of any lengths to some rows, in ascending order; the Step after each text."""
-        counts_N = np.zeros(self.kv_cache.rows, np.int64)
-        counts_N[rows_M.numpy()] = [len(text) for text in texts]
-        flat = np.array([token for text in texts for token in text], np.int64)
-        flat = self.engine.check_tokens(flat)
+    def read_texts(self, texts: Sequence[Sequence[int]], rows_M: Tensor | None = None) -> tuple[Tensor, Ints]:
+        """Append texts of any lengths to the rows, or to some rows in ascending order.
+
+        Returns the input of the head at every token, (M, D), one text after the other, and the place of the
+        last token of each text.
+        """
+        tokens, counts_N, last_N = self._flat(texts, rows_M)
         with self._lengths_restored_on_error():
-            hidden = self.engine.read(self.kv_cache, flat, counts_N).hidden
-        last_M = np.cumsum([len(text) for text in texts]) - 1
-        return self.predict_step(torch.from_numpy(hidden[last_M]))
+            hidden = self.engine.read(self.kv_cache, tokens, counts_N).hidden
+        return torch.from_numpy(hidden), last_N
+
+    def read_rows(self, texts: Sequence[Sequence[int]], rows_M: Tensor | None = None) -> Step:
+        """`read_texts`; the Step after each text."""
+        hidden_MD, last_N = self.read_texts(texts, rows_M)
+        return self.predict_step(hidden_MD[last_N])
+
+    def _flat(self, texts: Sequence[Sequence[int]], rows_M: Tensor | None) -> tuple[Ints, Ints, Ints]:
+        """All tokens, the number of new tokens of each row, and the place of the last token of each text."""
+        lengths = np.array([len(text) for text in texts])
+        counts_N = lengths
+        if rows_M is not None:
+            counts_N = np.zeros(self.kv_cache.rows, np.int64)
+            counts_N[rows_M.numpy()] = lengths
+        tokens = np.fromiter(chain.from_iterable(texts), np.int64, lengths.sum())
+        return self.engine.check_tokens(tokens), counts_N, np.cumsum(lengths) - 1
 
     def extend_rows(self, rows_M: Tensor, tokens_MT: Tensor) -> Step:
         """Append T tokens to some rows, in ascending order; the Step has T rows for each of them."""
         T = tokens_MT.shape[1]
         counts_N = np.zeros(self.kv_cache.rows, np.int64)
         counts_N[rows_M.numpy()] = T
-        flat = self.engine.check_tokens(tokens_MT.numpy().reshape(-1))
+        tokens = self.engine.check_tokens(tokens_MT.numpy().reshape(-1))
         with self._lengths_restored_on_error():
-            return self._read(flat, counts_N, self.columns if T == 1 else 0)
+            return self._read(tokens, counts_N, self.columns if T == 1 else 0)
 
     @contextmanager
     def _lengths_restored_on_error(self) -> Iterator[None]:
@@ -119,8 +136,8 @@ class CompiledState:
 
     def extend(self, tokens_NT: Tensor) -> Step:
         """Append T tokens to every row; the Step has T rows for each of them."""
-        flat, counts_N, _ = self._flatten(tokens_NT)
-        return self._read(flat, counts_N, 0)
+        tokens = self.engine.check_tokens(tokens_NT.numpy().reshape(-1))
+        return self._read(tokens, np.full(*tokens_NT.shape), 0)
 
     def _read(self, tokens: Any, counts_N: Any, columns: int) -> Step:
         output = self.engine.read(
@@ -138,19 +155,10 @@ class CompiledState:
         log_norm_M = torch.from_numpy(output.log_norm)
         return Step(torch.from_numpy(output.logp), hidden_MD, attention_MS, log_norm_N=log_norm_M)
 
-    def hidden(self, tokens_NT: Tensor) -> Tensor:
-        """(N, T, D): the input of the head at every token; zeros on the left of shorter prompts."""
-        flat, counts_N, real_NT = self._flatten(tokens_NT)
-        return _scatter(self.engine.read(self.kv_cache, flat, counts_N).hidden, real_NT)
-
-    def exits(self, tokens_NT: Tensor, layers: Sequence[int]) -> Step:
-        """Append tokens; the Step after the last token of each row, with log-probabilities of early layers.
-
-        Layer 0 is before the first block.
-        """
-        flat, counts_N, _ = self._flatten(tokens_NT)
-        output = self.engine.read(self.kv_cache, flat, counts_N, layers)
-        last_N = np.cumsum(counts_N) - 1
+    def exits(self, texts: Sequence[Sequence[int]], layers: Sequence[int]) -> Step:
+        """Append texts; the Step after each, with log-probabilities of early layers (0: no block)."""
+        tokens, counts_N, last_N = self._flat(texts, None)
+        output = self.engine.read(self.kv_cache, tokens, counts_N, layers)
         early_NED = output.early[:, last_N].swapaxes(0, 1)
         N, E, D = early_NED.shape
         early = self.predict_step(torch.from_numpy(early_NED.reshape(N * E, D))).logp_NV
@@ -165,15 +173,6 @@ class CompiledState:
             return Step(torch.from_numpy(logp), hidden_MD, log_norm_N=torch.from_numpy(log_norm))
         return predict_row_by_row(self.head, hidden_MD)
 
-    def _flatten(self, tokens_NT: Tensor) -> tuple[Any, Any, Any]:
-        """The tokens without padding; the count of each row; the mask (N, T) of real tokens."""
-        N, T = tokens_NT.shape
-        counts_N = np.full(N, T) if self.unread is None else np.array(self.unread)
-        self.unread = None
-        real_NT = np.arange(T) >= T - counts_N[:, None]
-        flat = tokens_NT.numpy()[real_NT]
-        return self.engine.check_tokens(flat), counts_N, real_NT
-
 
 def predict_row_by_row(head: Any, hidden_MD: Tensor) -> Step:
     """The Step of a torch head, one row at a time: in a batch its sums could depend on the number of rows."""
@@ -184,15 +183,6 @@ def predict_row_by_row(head: Any, hidden_MD: Tensor) -> Step:
         hidden_MD,
         log_norm_N=torch.cat(norms) if norms else None,
     )
-
-
-def _scatter(vectors_MD: Any, real_NT: Any) -> Tensor:
-    """(N, T, D): vectors at the real tokens, zeros at padding."""
-    if real_NT.all():
-        return torch.from_numpy(vectors_MD.reshape(*real_NT.shape, -1))
-    scattered = np.zeros((*real_NT.shape, vectors_MD.shape[1]), np.float32)
-    scattered[real_NT] = vectors_MD
-    return torch.from_numpy(scattered)
 
 
 class CompiledForking:
@@ -210,7 +200,7 @@ class CompiledForking:
         self, state: CompiledState, rows_M: Tensor, texts: Sequence[Sequence[int]]
     ) -> tuple[Step, CompiledState]:
         """Append texts of any lengths to some rows; the Step after the last token of each."""
-        return state.read_rows(rows_M, texts), state
+        return state.read_rows(texts, rows_M), state
 
     def bytes_held(self, state: CompiledState, rows_M: Tensor) -> int:
         """The memory of the blocks of these rows."""

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from unspool.engine.compiled_state import CompiledState
-from unspool.engine.engine_choice import has_compiled_head, logit_cap, softmax_head
+from unspool.engine.engine_choice import cached_engines, has_compiled_head, logit_cap, softmax_head
 from unspool.engine.stored_softmax import TiedStoredSoftmax
 from unspool.engine.stored_weights import StoredMatrix, StoredWeight
 from unspool.engine.weight_formats import F32
@@ -28,24 +28,26 @@ if TYPE_CHECKING:
 NORMS = (LayerNorm, RMSNorm)
 
 
-def prompt_state(model: TransformerLM, prompts: Sequence[Sequence[int]]) -> CompiledState:
-    """A state for these prompts, which are not read yet."""
+def prompt_state(model: TransformerLM, rows: int) -> CompiledState:
+    """A state of empty rows."""
     from unspool.engine.kv_cache import PagedKVCache
 
-    engine = compiled_language_model(model)
-    kv_cache = PagedKVCache.empty(engine.shape, len(prompts))
-    head = None if has_compiled_head(model) else model.head
-    return CompiledState(engine, kv_cache, head, [len(prompt) for prompt in prompts])
+    engine = cached_engines(model, lambda: (compiled_language_model(model),))[0]
+    return CompiledState(engine, PagedKVCache.empty(engine.shape, rows), _torch_head(model))
 
 
 def translation_state(model: TransformerSeq2Seq, sources: Sequence[Sequence[int]]) -> CompiledState:
     """A state for translations of these sources, which the encoder has read."""
     from unspool.engine.kv_cache import PagedKVCache
 
-    engine = compiled_decoder(model)
+    engine, encoder = cached_engines(model, lambda: (compiled_decoder(model), compiled_encoder(model)))
     kv_cache = PagedKVCache.empty(engine.shape, len(sources))
-    head = None if has_compiled_head(model) else model.head
-    return CompiledState(engine, kv_cache, head, None, compiled_encoder(model).read(sources, engine.shape))
+    return CompiledState(engine, kv_cache, _torch_head(model), encoder.read(sources, engine.shape))
+
+
+def _torch_head(model: TransformerLM | TransformerSeq2Seq) -> Any:
+    """The head, if torch computes it; None if it is part of the compiled step."""
+    return None if has_compiled_head(model) else model.head
 
 
 @gc_paused()  # the first engine imports numba and loads kernels from disk
@@ -193,7 +195,7 @@ def _put_stacked(weights: WeightTable, layer: int, part: int, modules: Sequence[
         return
     pieces = [piece for module in modules for piece in _pieces(module)]
     biases = [module.bias for module in modules if module.bias is not None]
-    weights.put_stored(layer, part, pieces, torch.cat(biases) if biases else None)
+    weights.put_stored(layer, part, pieces, weights.stacked_bias(biases) if biases else None)
 
 
 def _pieces(module: Any) -> tuple[StoredWeight, ...]:

@@ -6,13 +6,16 @@
                bit-identical in any batch
 
 A model uses the compiled engine if it can, unless its `engine` is set. A text that has started stays with its
-engine.
+engine. The choice and the compiled engine are made once for a model, and again when a module, a parameter or
+a hook of it changes; new values of a parameter change nothing, because the engine reads its memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -82,14 +85,71 @@ def logit_cap(model: SequenceModel) -> float:
     return float(model.head.cap) if type(model.head) is Capped else 0.0
 
 
+@dataclass
+class CachedChoice:
+    """What is known about a model as long as its fingerprint is the same."""
+
+    fingerprint: list[Any]
+    obstacle: str | None
+    engines: tuple[Any, ...] = ()
+    """The compiled engines, from the first text on."""
+
+
+_CHOICES: WeakKeyDictionary[nn.Module, CachedChoice] = WeakKeyDictionary()
+
+
+def fingerprint(model: nn.Module) -> list[Any]:
+    """The modules, addresses of parameters, hooks and dropouts of a model: all that an obstacle depends on.
+
+    It takes a tenth of the time of looking for obstacles.
+    """
+    parts: list[Any] = [model]
+    marks: list[Any] = []
+    for part in parts:
+        if part is None:
+            continue
+        parts.extend(part._modules.values())
+        marks.append(type(part))
+        for weight in part._parameters.values():
+            if weight is not None:
+                marks += (weight.data_ptr(), weight.dtype, weight.shape, weight.stride())
+        if part._forward_hooks or part._forward_pre_hooks:
+            marks.append("hooks")
+        if isinstance(part, StoredMatrix):
+            marks += [piece.packed.data_ptr() for piece in part.pieces]
+        elif isinstance(part, nn.Dropout):
+            marks.append(_drops_in_eval(part, model))
+    return marks
+
+
+def _cached_choice(model: SequenceModel) -> CachedChoice:
+    marks, cached = fingerprint(model), _CHOICES.get(model)
+    if cached is None or cached.fingerprint != marks:
+        cached = CachedChoice(marks, _module_obstacle(model) or _weight_obstacle(model))
+        _CHOICES[model] = cached
+    return cached
+
+
+def cached_engines(model: SequenceModel, build: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
+    """The compiled engines of a model, built for its first text."""
+    cached = _cached_choice(model)
+    if not cached.engines:
+        cached.engines = build()
+    for engine in cached.engines:
+        engine.weights.copy_biases()
+    return cached.engines
+
+
 def engine_obstacle(model: SequenceModel) -> str | None:
     """The reason why this model cannot run compiled in its present state; None if it can."""
-    reason = compiler_obstacle()
-    if reason is not None:
-        return reason
     if torch.is_autocast_enabled("cpu"):
         return "autocast is on"
-    return _module_obstacle(model) or _weight_obstacle(model)
+    return compiler_obstacle() or _cached_choice(model).obstacle
+
+
+def _drops_in_eval(part: nn.Dropout, model: nn.Module) -> bool:
+    """True for a dropout that alone is in train mode (Monte Carlo dropout)."""
+    return part.training and part.p > 0 and not model.training
 
 
 def _module_obstacle(model: SequenceModel) -> str | None:
@@ -106,7 +166,7 @@ def _module_obstacle(model: SequenceModel) -> str | None:
             return f"{name or 'the model'} is a {type(part).__name__}, which is not compiled"
         if part._forward_hooks or part._forward_pre_hooks:
             return f"{name or 'the model'} has hooks, which compiled code does not call"
-        if isinstance(part, nn.Dropout) and part.training and part.p > 0 and not model.training:
+        if isinstance(part, nn.Dropout) and _drops_in_eval(part, model):
             return f"{name} is in train mode"
     return None
 

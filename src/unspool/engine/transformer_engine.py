@@ -7,6 +7,7 @@ as a prompt. One call reads at most MAX_ROWS_PER_CALL rows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from threading import Lock, local
 from typing import NamedTuple
 
 import numpy as np
@@ -24,18 +25,31 @@ from unspool.engine.weight_table import OUTPUTS, UP, ModelShape, WeightTable
 from unspool.nn.positions import Learned, RelativePositions, Rotary, Sinusoidal
 
 Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
 NO_FLOATS = np.empty(0, np.float32)
+NO_INTS: Ints = np.empty(0, np.int64)
 NO_ROTATION = -1
 NO_WINDOW = 2**62
 
 
-class PositionTables:
-    """Position tables of a step, longer than needed so that they are rarely rebuilt.
+class PositionArrays(NamedTuple):
+    """Tables of positions, each empty if a model does not use it."""
 
-    cos and sin (tables · positions · I/2), added vectors (positions · D), and buckets of relative positions
-    (by distance); each is empty if a model does not use it. For each layer, `begins` is the first row of its
-    rotary table and `windows` its attention window. Learned positions are the parameter's memory.
-    """
+    cos: Floats = NO_FLOATS
+    """(tables · positions · I/2)."""
+    sin: Floats = NO_FLOATS
+    added: Floats = NO_FLOATS
+    """(positions · D): the vectors added to embeddings; of learned positions, the parameter's memory."""
+    begins: Ints = NO_INTS
+    """For each layer, the first row of its rotary table."""
+    windows: Ints = NO_INTS
+    """For each layer, its attention window."""
+    buckets: Ints = NO_INTS
+    """By distance: the bucket of a relative position."""
+
+
+class PositionTables:
+    """The position tables of a model, longer than needed so that they are rarely rebuilt."""
 
     def __init__(
         self,
@@ -45,40 +59,46 @@ class PositionTables:
         relative: RelativePositions | None = None,
     ) -> None:
         self._rotaries, self._added, self._relative = rotaries, added, relative
-        self._length = 0
-        self.buckets = np.empty(0, np.int64)
-        self.cos, self.sin, self.added = NO_FLOATS, NO_FLOATS, NO_FLOATS
-        self.begins = np.full(len(rotaries), NO_ROTATION)
-        self.windows = np.full(len(rotaries), NO_WINDOW)
+        self._length, self._lock = 0, Lock()
+        limits = np.full(len(rotaries), NO_WINDOW)
         for layer, window in enumerate(windows):
-            self.windows[layer] = NO_WINDOW if window is None else window
+            limits[layer] = NO_WINDOW if window is None else window
+        self._arrays = PositionArrays(begins=np.full(len(rotaries), NO_ROTATION), windows=limits)
 
-    def extend_to(self, length: int) -> None:
-        """Extend the tables to every position below `length`."""
-        if length <= self._length:
-            return
-        self._length = max(64, 2 * length)
+    def up_to(self, length: int) -> PositionArrays:
+        """The tables of every position below `length`, at least."""
+        with self._lock:  # several threads may decode
+            if length > self._length:
+                self._arrays, self._length = self._extended(length)
+            return self._arrays
+
+    def _extended(self, length: int) -> tuple[PositionArrays, int]:
         if isinstance(self._added, Learned):
             self._added.at(length - 1, self._added.weight.device)  # raises if the position was not learned
-            self.added, self._length = _flat_table(self._added.weight), self._added.num_embeddings
-            return
-        places = torch.arange(self._length)[None]
-        self._turn(places)
+            added = _flat_table(self._added.weight)
+            return self._arrays._replace(added=added), self._added.num_embeddings
+        length = max(64, 2 * length)
+        places = torch.arange(length)[None]
+        arrays = self._turned(places, length)
         if self._relative is not None:
-            self.buckets = self._relative.bucket(torch.arange(1 - self._length, self._length)).numpy()
+            arrays = arrays._replace(buckets=self._relative.bucket(torch.arange(1 - length, length)).numpy())
         if isinstance(self._added, Sinusoidal):
-            self.added = _flat_table(self._added(places))
+            arrays = arrays._replace(added=_flat_table(self._added(places)))
+        return arrays, length
 
-    def _turn(self, places: Tensor) -> None:
+    def _turned(self, places: Tensor, length: int) -> PositionArrays:
         different = [it for it in dict.fromkeys(self._rotaries) if it is not None]
         if not different:
-            return
-        made = [it.tables(places, self._length) for it in different]
+            return self._arrays
+        made = [it.tables(places, length) for it in different]
         half = made[0][0].shape[-1] // 2
-        self.cos = _flat_table(torch.stack([cos[..., :half] for cos, _ in made]))
-        self.sin = _flat_table(torch.stack([sin[..., half:] for _, sin in made]))
-        for layer, rotary in enumerate(self._rotaries):
-            self.begins[layer] = NO_ROTATION if rotary is None else different.index(rotary) * self._length
+        return self._arrays._replace(
+            cos=_flat_table(torch.stack([cos[..., :half] for cos, _ in made])),
+            sin=_flat_table(torch.stack([sin[..., half:] for _, sin in made])),
+            begins=np.array(
+                [NO_ROTATION if it is None else different.index(it) * length for it in self._rotaries]
+            ),
+        )
 
 
 def _flat_table(table: Tensor) -> Floats:
@@ -91,8 +111,6 @@ MAX_ROWS_PER_CALL = 256
 WORTH_SHARING = 1_000_000
 """Fewer multiplications are faster in one thread."""
 
-Ints = NDArray[np.int64]
-NO_INTS: Ints = np.empty(0, np.int64)
 NO_BLOCKS = NO_INTS.reshape(0, 0)
 NO_SOURCE = SourceKV(NO_FLOATS, NO_BLOCKS, NO_INTS)
 
@@ -119,7 +137,7 @@ class TransformerEngine:
 
     def __init__(self, shape: ModelShape, weights: WeightTable, tables: PositionTables) -> None:
         self.shape, self.weights, self.tables = shape, weights, tables
-        self._workspace: tuple[tuple[int, int], Workspace] | None = None
+        self._local = local()  # each thread has its own workspace
         self._prepared_words = weights.prepared_words()
 
     def read(
@@ -140,7 +158,7 @@ class TransformerEngine:
         """
         cache.reserve(counts)
         sequences, positions, ends = _token_positions(cache, counts)
-        self.tables.extend_to(int(ends.max()))
+        context = self.context(cache, int(ends.max()))
         cache.lengths = ends
         M, D, V = len(tokens), self.shape.width, self.shape.vocab_size
         logp_rows = M if with_logp else 0
@@ -152,7 +170,6 @@ class TransformerEngine:
             np.empty((M, -(-source_columns // BLOCK) * BLOCK), np.float32),
         )
         source = NO_SOURCE if sources is None else SourceKV(sources.kv, sources.starts, sources.lengths)
-        context = self.context(cache)
         exits = np.array(depths, np.int64)
         for first in range(0, M, MAX_ROWS_PER_CALL):
             cut = slice(first, min(first + MAX_ROWS_PER_CALL, M))
@@ -183,9 +200,7 @@ class TransformerEngine:
         """log p (M, V) and log_norm (M) of inputs (M, D) of the head."""
         logp = empty_pooled(len(hidden), self.shape.vocab_size)
         log_norm = np.empty(len(hidden), np.float32)
-        context = CacheAndPositions(
-            NO_FLOATS, NO_BLOCKS, NO_FLOATS, NO_FLOATS, NO_FLOATS, NO_INTS, NO_INTS, NO_INTS
-        )
+        context = CacheAndPositions(NO_FLOATS, NO_BLOCKS, *PositionArrays())
         for first in range(0, len(hidden), MAX_ROWS_PER_CALL):
             cut = slice(first, min(first + MAX_ROWS_PER_CALL, len(hidden)))
             rows = np.arange(cut.stop - first)
@@ -205,11 +220,9 @@ class TransformerEngine:
             )
         return np.ascontiguousarray(tokens, np.int64)  # one layout: numba compiles for each layout
 
-    def context(self, cache: PagedKVCache) -> CacheAndPositions:
-        """The KV cache and position tables for a step."""
-        tables = self.tables
-        positions = (tables.cos, tables.sin, tables.added, tables.begins, tables.windows, tables.buckets)
-        return CacheAndPositions(cache.kv, cache.starts, *positions)
+    def context(self, cache: PagedKVCache, length: int) -> CacheAndPositions:
+        """The KV cache and position tables for a step up to this length."""
+        return CacheAndPositions(cache.kv, cache.starts, *self.tables.up_to(length))
 
     def run(
         self,
@@ -228,15 +241,16 @@ class TransformerEngine:
 
     def workspace(self, n: int, source_columns: int = 0) -> Workspace:
         """The workspace for n rows, usually that of the step before."""
-        if self._workspace is not None and self._workspace[0] == (n, source_columns):
-            return self._workspace[1]
+        known: tuple[tuple[int, int], Workspace] | None = getattr(self._local, "workspace", None)
+        if known is not None and known[0] == (n, source_columns):
+            return known[1]
         s = self.shape
         qkv = (s.heads + 2 * s.kv_heads) * max(s.head_width, s.key_width)
         up = int(self.weights.table[0, UP, OUTPUTS])
         mixed = s.heads * s.head_width
         sizes = (*[s.width] * 3, qkv, mixed, up, s.inner_width, source_columns, self._prepared_words)
         work = Workspace(*(empty_aligned(n * size) for size in sizes))
-        self._workspace = (n, source_columns), work
+        self._local.workspace = (n, source_columns), work
         return work
 
 
@@ -273,7 +287,7 @@ class EncoderEngine:
     """
 
     def __init__(self, engine: TransformerEngine) -> None:
-        self.engine = engine
+        self.engine, self.weights = engine, engine.weights
 
     def read(self, sources: Sequence[Sequence[int]], decoder: ModelShape) -> PagedKVCache:
         """The keys and values of every decoder layer, one row for each source."""
@@ -282,7 +296,6 @@ class EncoderEngine:
         source_cache = PagedKVCache.empty(shape, len(sources))
         source_cache.reserve(lengths)
         source_cache.lengths = lengths
-        self.engine.tables.extend_to(int(lengths.max()))
         flat = np.concatenate([np.array(source, np.int64) for source in sources])
         tokens = self.engine.check_tokens(flat)
         ends = np.cumsum(lengths)
@@ -301,4 +314,4 @@ class EncoderEngine:
         source = SourceKV(source_cache.kv, source_cache.starts[which], lengths)
         hidden = np.empty(M * engine.shape.width, np.float32)
         outputs = StepOutputs(hidden, NO_INTS, NO_FLOATS, NO_FLOATS, NO_FLOATS, NO_FLOATS)
-        engine.run(rows, engine.context(cache), source, engine.workspace(M), outputs)
+        engine.run(rows, engine.context(cache, int(lengths.max())), source, engine.workspace(M), outputs)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from unspool.engine.int8_matmul import GROUP, INPUT_RECORD
@@ -95,6 +96,7 @@ class WeightTable:
         self.size = 0
         """Multiplications per row."""
         self._held: list[Tensor] = []
+        self._stacked: list[tuple[Tensor, list[Tensor]]] = []
 
     def put(self, layer: int, part: int, weight: Tensor, bias: Tensor | None = None) -> None:
         """Enter a float32 matrix (outputs, inputs) or the gain of a norm, and its bias."""
@@ -107,6 +109,17 @@ class WeightTable:
         """Enter a matrix that is stacked from stored ones."""
         stacked = [_kernel_weight(piece) for piece in pieces]
         self._put(layer, part, stacked, pieces[0].shape[1], bias)
+
+    def stacked_bias(self, biases: Sequence[Tensor]) -> Tensor:
+        """The biases of stacked matrices in one vector, a copy."""
+        detached = [bias.detach() for bias in biases]
+        self._stacked.append((torch.cat(detached), detached))
+        return self._stacked[-1][0]
+
+    def copy_biases(self) -> None:
+        """Copy the stacked biases again: their values may have changed since."""
+        for stacked, biases in self._stacked:
+            torch.cat(biases, out=stacked)
 
     def prepared_words(self) -> int:
         """Words of a prepared row of the widest INT8 product's inputs."""

@@ -234,7 +234,7 @@ class PromptReading(Protocol):
     """Returns the hidden states of all prompt positions (contrastive search)."""
 
     def read_all(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Step, Any]:
-        """The hidden states (N, T, D) of the prompts, left-padded, and the results of `start`."""
+        """The hidden states (M, D) of the tokens of all prompts, in order, and the results of `start`."""
         ...
 
 

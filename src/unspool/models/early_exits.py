@@ -20,12 +20,13 @@ from torch import Tensor
 
 from unspool.decode.delegating import SameTokens
 from unspool.engine.compiled_state import CompiledState
+from unspool.engine.compiled_transformer import prompt_state
 from unspool.heads.softmax import predict_step
 from unspool.interfaces import Step
 from unspool.models.sequence_model import eval_inference
 
 if TYPE_CHECKING:
-    from unspool.models.transformer_lm import LMState, TransformerLM
+    from unspool.models.transformer_lm import LMState, TransformerLM, TransformerState
 
 
 @dataclass(frozen=True)
@@ -49,18 +50,21 @@ class Exits(SameTokens):
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, LMState]:
         """Read the prompts."""
         with eval_inference(self.model):
-            tokens_NT, state = self.model.lay_out(prompts)
-        return self._predict(tokens_NT, state), state
+            if self.model.engine == "compiled":
+                state = prompt_state(self.model, len(prompts))
+                return state.exits(prompts, self.layers), state
+            tokens_NT, past = self.model.padded(prompts)
+            return self._predict(tokens_NT, past), past
 
     def step(self, state: LMState, tokens_N: Tensor) -> tuple[Step, LMState]:
         """Append one token to every row."""
-        return self._predict(tokens_N[:, None], state), state
-
-    def _predict(self, tokens_NT: Tensor, state: LMState) -> Step:
         with eval_inference(self.model):
             if isinstance(state, CompiledState):
-                return state.exits(tokens_NT, self.layers)
-            depth_ND = [x_NTD[:, -1] for x_NTD in self.model.depths(tokens_NT, state)]
-            hidden_ND = self.model.norm(depth_ND[-1])
-            early_NED = torch.stack([self.model.norm(depth_ND[layer]) for layer in self.layers], dim=1)
-            return replace(predict_step(self.model.head, hidden_ND), exits_NEV=self.model.head(early_NED))
+                return state.exits(tokens_N[:, None].tolist(), self.layers), state
+            return self._predict(tokens_N[:, None], state), state
+
+    def _predict(self, tokens_NT: Tensor, state: TransformerState) -> Step:
+        depth_ND = [x_NTD[:, -1] for x_NTD in self.model.depths(tokens_NT, state)]
+        hidden_ND = self.model.norm(depth_ND[-1])
+        early_NED = torch.stack([self.model.norm(depth_ND[layer]) for layer in self.layers], dim=1)
+        return replace(predict_step(self.model.head, hidden_ND), exits_NEV=self.model.head(early_NED))

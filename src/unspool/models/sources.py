@@ -82,12 +82,16 @@ class BoundaryTokens:
         return sources
 
 
-def pad_rows(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Rows as one right-padded tensor (N, S), and their lengths (N)."""
-    longest = max(len(row) for row in rows)
-    tokens = [[*row, *[0] * (longest - len(row))] for row in rows]
-    lengths_N = torch.tensor([len(row) for row in rows], device=device)
-    return torch.tensor(tokens, device=device), lengths_N
+def pad_rows(
+    rows: Sequence[Sequence[int]], device: torch.device, *, left: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Rows as one padded tensor (N, T), for torch models that read rectangles, and their lengths (N)."""
+    lengths = [len(row) for row in rows]
+    longest = max(lengths)
+    tokens = [
+        [0] * (longest - len(row)) + [*row] if left else [*row] + [0] * (longest - len(row)) for row in rows
+    ]
+    return torch.tensor(tokens, device=device), torch.tensor(lengths, device=device)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from unspool.interfaces import AttentionStack, Step
 from unspool.models.early_exits import Exits
 from unspool.models.model_config import VocabularyOptions, check_given, check_positive, check_sizes
 from unspool.models.sequence_model import LanguageModel, inference_method, unit_embedding
+from unspool.models.sources import pad_rows
 from unspool.models.transformer_shape import TransformerShape
 from unspool.nn.attention import KVCache
 from unspool.nn.positions import Rotary, add_positions
@@ -209,11 +210,9 @@ class TransformerLM(LanguageModel):
         return self
 
     def hidden(
-        self, tokens_NT: Tensor, state: LMState | None = None, attentions: list[Tensor] | None = None
+        self, tokens_NT: Tensor, state: TransformerState | None = None, attentions: list[Tensor] | None = None
     ) -> Tensor:
         """(N, T) → (N, T, D): the input of the head at every position, after the tokens in `state`."""
-        if isinstance(state, CompiledState):
-            return state.hidden(tokens_NT)
         for x_NTD in self.depths(tokens_NT, state, attentions):
             last_NTD = x_NTD
         normed: Tensor = self.norm(last_NTD)
@@ -256,36 +255,37 @@ class TransformerLM(LanguageModel):
             )
             yield x_NTD
 
+    @inference_method
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, LMState]:
-        """Read left-padded prompts in one pass."""
-        _, step, state = self.read_all(prompts)
-        return step, state
+        """Read the prompts in one pass."""
+        if self.engine == "compiled":
+            state = prompt_state(self, len(prompts))
+            return state.read_rows(prompts), state
+        hidden_NTD, past = self._read_padded(prompts)
+        return predict_step(self.head, hidden_NTD[:, -1]), past
 
     @inference_method
     def read_all(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Step, LMState]:
-        """`start`, and the input of the head at every position of the left-padded prompts, (N, T, D)."""
-        tokens_NT, state = self.lay_out(prompts)
-        hidden_NTD = self.hidden(tokens_NT, state)
-        hidden_ND = hidden_NTD[:, -1]
-        if isinstance(state, CompiledState):
-            return hidden_NTD, state.predict_step(hidden_ND), state
-        return hidden_NTD, predict_step(self.head, hidden_ND), state
-
-    def lay_out(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, LMState]:
-        """A left-padded batch of prompts, and an empty state for it."""
-        longest = max(len(prompt) for prompt in prompts)
-        rows = [[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts]
+        """`start`, and the input of the head at every token of the prompts, (M, D)."""
         if self.engine == "compiled":
-            return torch.tensor(rows), prompt_state(self, prompts)
-        pad_N = torch.tensor([longest - len(prompt) for prompt in prompts], device=self.device)
-        state = TransformerState(
-            [KVCache(CACHE_RESERVE) for _ in self.blocks],
-            pad_N,
-            bool(pad_N.any()),
-            torch.arange(len(prompts), device=self.device),
-            longest,
-        )
-        return torch.tensor(rows, device=self.device), state
+            state = prompt_state(self, len(prompts))
+            hidden_MD, last_N = state.read_texts(prompts)
+            return hidden_MD, state.predict_step(hidden_MD[last_N]), state
+        hidden_NTD, past = self._read_padded(prompts)
+        tokens_MD = [row_TD[-len(prompt) :] for row_TD, prompt in zip(hidden_NTD, prompts, strict=True)]
+        return torch.cat(tokens_MD), predict_step(self.head, hidden_NTD[:, -1]), past
+
+    def _read_padded(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, TransformerState]:
+        tokens_NT, state = self.padded(prompts)
+        return self.hidden(tokens_NT, state), state
+
+    def padded(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, TransformerState]:
+        """The left-padded prompts, and an empty state for them."""
+        tokens_NT, lengths_N = pad_rows(prompts, self.device, left=True)
+        pad_N = tokens_NT.shape[1] - lengths_N
+        layers = [KVCache(CACHE_RESERVE) for _ in self.blocks]
+        rows_N = torch.arange(len(prompts), device=self.device)
+        return tokens_NT, TransformerState(layers, pad_N, bool(pad_N.any()), rows_N, tokens_NT.shape[1])
 
     @inference_method
     def step(self, state: LMState, tokens_N: Tensor) -> tuple[Step, LMState]:

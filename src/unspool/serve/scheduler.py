@@ -69,8 +69,8 @@ class PerRequestBatch:
     def read_all(self, prompts: Prompts) -> tuple[Tensor, Step, Slot]:
         """`PromptReading.read_all`."""
         assert self.model.prompt_reading is not None
-        hidden_NTD, step, state = self.model.prompt_reading.read_all(prompts)
-        return hidden_NTD, step, self._new_slot(state, prompts)
+        hidden_MD, step, state = self.model.prompt_reading.read_all(prompts)
+        return hidden_MD, step, self._new_slot(state, prompts)
 
     def select(self, slot: Slot, rows: Sequence[int]) -> None:
         """Reorder, repeat or drop the rows of a slot."""

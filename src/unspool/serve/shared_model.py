@@ -172,8 +172,8 @@ class SharedModel(DelegatingModel):
 
     def read_all(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Step, SlotState]:
         """`start`, with the hidden vectors of all prompt tokens."""
-        hidden_NTD, step, slot = self._call(BatchCall(self, lambda batch: batch.read_all(prompts)))
-        return hidden_NTD, step, self._own(slot, len(prompts))
+        hidden_MD, step, slot = self._call(BatchCall(self, lambda batch: batch.read_all(prompts)))
+        return hidden_MD, step, self._own(slot, len(prompts))
 
     def step(self, state: SlotState, tokens_N: Tensor) -> tuple[Step, SlotState]:
         """Append one token to every row."""

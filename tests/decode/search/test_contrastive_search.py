@@ -174,8 +174,7 @@ def test_n_answers_are_the_same_answer_and_the_stream_shows_it():
 
 
 def test_likeness_looks_at_real_places_only():
-    hidden = torch.tensor([[[1.0, 0.0], [0.0, 3.0]], [[1.0, 0.0], [0.0, 1.0]]])
-    seen = SeenVectors.of(hidden, [2, 1])
+    seen = SeenVectors.of([torch.tensor([[1.0, 0.0], [0.0, 3.0]]), torch.tensor([[0.0, 1.0]])])
     east = torch.tensor([[[4.0, 0.0]], [[4.0, 0.0]]])
     assert seen.similarity(east).tolist() == [[1.0], [0.0]]
     assert seen.append(torch.tensor([[0.0, 1.0], [7.0, 0.0]])).similarity(east).tolist() == [[1.0], [1.0]]

@@ -60,9 +60,9 @@ def test_rewind_beyond_a_sliding_window(families, family):
 
 def test_read_all_returns_hidden_states_of_the_prompt(llama):
     model = from_huggingface(llama)
-    hidden_NTD, step, _ = model.read_all([[5, 6, 7], [9]])
-    assert hidden_NTD.shape == (2, 3, 16)
-    torch.testing.assert_close(hidden_NTD[:, -1], step.hidden_ND)
+    hidden_MD, step, _ = model.read_all([[5, 6, 7], [9]])
+    assert hidden_MD.shape == (3 + 1, 16)
+    torch.testing.assert_close(hidden_MD[[2, 3]], step.hidden_ND)
 
 
 @pytest.mark.parametrize("family", ["minimax", "bart decoder"])

@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from unspool.decode.arguments import check_int, check_number, set_fields
 from unspool.decode.hypothesis import Hypothesis, Job, Ranked, SearchStep
@@ -113,12 +114,11 @@ class SeenVectors:
     """False at padding."""
 
     @staticmethod
-    def of(hidden_NTD: Tensor, lengths: Sequence[int]) -> SeenVectors:
-        """The states of prompts of these lengths."""
-        T = hidden_NTD.shape[1]
-        first_N = torch.tensor([T - length for length in lengths], device=hidden_NTD.device)
-        real_NT = torch.arange(T, device=hidden_NTD.device) >= first_N[:, None]
-        return SeenVectors(F.normalize(hidden_NTD, dim=-1), real_NT)
+    def of(hidden: Sequence[Tensor]) -> SeenVectors:
+        """The states (T, D) of each row."""
+        unit = [F.normalize(it_TD, dim=-1) for it_TD in hidden]
+        real = [torch.ones_like(it_TD[:, 0], dtype=torch.bool) for it_TD in hidden]
+        return SeenVectors(*(pad_sequence(it, batch_first=True, padding_side="left") for it in (unit, real)))
 
     def similarity(self, hidden_NKD: Tensor) -> Tensor:
         """(N, K): the largest cosine of each candidate with an earlier state of its row."""
@@ -140,39 +140,27 @@ class SeenVectors:
 
 def _begin(model: StepModel, job: Job, prompts: Sequence[Sequence[int]]) -> tuple[SeenVectors, Step, Any]:
     if model.prompt_reading is not None and not job.is_encoder_decoder:
-        hidden_NTD, step, state = model.prompt_reading.read_all(prompts)
-        return SeenVectors.of(hidden_NTD, [len(prompt) for prompt in prompts]), step, state
+        hidden_MD, step, state = model.prompt_reading.read_all(prompts)
+        return SeenVectors.of(torch.split(hidden_MD, [len(prompt) for prompt in prompts])), step, state
     step, state = model.start(prompts)
-    before_ND = _hidden(model, step)
-    if job.is_encoder_decoder:
-        return SeenVectors.of(before_ND[:, None], [1] * len(prompts)), step, state
-    return (
-        SeenVectors.of(_read_token_by_token(model, prompts), [len(prompt) for prompt in prompts]),
-        step,
-        state,
-    )
+    hidden_ND = _hidden(model, step)
+    seen = torch.split(hidden_ND, 1) if job.is_encoder_decoder else _read_token_by_token(model, prompts)
+    return SeenVectors.of(seen), step, state
 
 
-def _read_token_by_token(model: StepModel, prompts: Sequence[Sequence[int]]) -> Tensor:
-    """The hidden states (N, T, D) of prompts, left-padded, from a model without `prompt_reading`."""
-    longest = max(len(prompt) for prompt in prompts)
+def _read_token_by_token(model: StepModel, prompts: Sequence[Sequence[int]]) -> list[Tensor]:
+    """The hidden states (T, D) of each prompt, from a model without `prompt_reading`."""
     step, state = model.start([prompt[:1] for prompt in prompts])
-    first_ND = _hidden(model, step)
-    hidden_NTD = first_ND.new_zeros(len(prompts), longest, first_ND.shape[1])
-    live = list(range(len(prompts)))
-    for place in range(longest):
-        if place:
-            stay = [i for i, row in enumerate(live) if len(prompts[row]) > place]
-            if len(stay) < len(live):
-                live, state = (
-                    [live[i] for i in stay],
-                    state.select(torch.tensor(stay, device=first_ND.device)),
-                )
-            tokens_N = torch.tensor([prompts[row][place] for row in live], device=first_ND.device)
-            step, state = model.step(state, tokens_N)
+    device, live = step.logp_NV.device, list(range(len(prompts)))
+    hidden = [[vector_D] for vector_D in _hidden(model, step)]
+    for place in range(1, max(map(len, prompts))):
+        stay = [i for i, row in enumerate(live) if len(prompts[row]) > place]
+        live, state = [live[i] for i in stay], state.select(torch.tensor(stay, device=device))
+        tokens_N = torch.tensor([prompts[row][place] for row in live], device=device)
+        step, state = model.step(state, tokens_N)
         for row, vector_D in zip(live, _hidden(model, step), strict=True):
-            hidden_NTD[row, longest - len(prompts[row]) + place] = vector_D
-    return hidden_NTD
+            hidden[row].append(vector_D)
+    return [torch.stack(vectors) for vectors in hidden]
 
 
 def _with_value(hypothesis: Hypothesis, value: float) -> Hypothesis:

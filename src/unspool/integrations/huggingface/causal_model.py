@@ -280,11 +280,11 @@ class TransformersCausalLM(TransformersModel):
 
     @inference_method
     def read_all(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Step, CausalState]:
-        """`start`, and the hidden states of the left-padded prompts, (N, T, D)."""
+        """`start`, and the hidden states of all prompt tokens, (M, D)."""
         tokens_NT, state = self._batch_prompts(prompts)
         out, hidden_NTD = self._read(tokens_NT, state)
         assert hidden_NTD is not None
-        return hidden_NTD, step_at_last_position(out, hidden_NTD), state
+        return hidden_NTD[state.mask_NT], step_at_last_position(out, hidden_NTD), state
 
     @inference_method
     def step(self, state: CausalState, tokens_N: Tensor) -> tuple[Step, CausalState]:
