@@ -77,7 +77,7 @@ LOWEST := $(PYTHON) -c 'import re, sys, tomllib; project = tomllib.load(open("py
 TORCH  ?= torch==2.6.0+cpu
 # Those that compare with transformers are left out: it wants newer versions of tokenizers and huggingface_hub than we do, and has an
 # environment of its own. Older versions of it mask no padding in lfm2 (which is refused in words), and fail in recurrent_gemma.
-LOWEST_TESTS := $$(grep -rLiE 'transformers|hugging_?face' --include='test_*.py' $(addprefix tests/,files text data decode basis evaluate kernels serve \
+LOWEST_TESTS := $$(grep -rLiE 'transformers|hugging_?face' --include='test_*.py' $(addprefix tests/,files tokenization data decode basis evaluate engine serve \
 	objectives training heads))
 
 test-lowest: PINS := -r bounds.txt

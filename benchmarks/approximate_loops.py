@@ -1,11 +1,11 @@
-"""How often approximate loops are found where there are none, and where there are.
+"""Measure the false-positive and detection rates of `us.decode.find_approximate_loop`.
 
     python benchmarks/approximate_loops.py --webtext webtext.valid.jsonl webtext.test.jsonl --wikitext wiki.valid.tokens wiki.test.tokens
 
-Human text: of WebText (JSON lines with "text"), texts that end in an approximate loop; of WikiText articles, shares of
-all places (a detector that runs along while the text grows) and of articles that have one anywhere. Planted loops: a
-passage of an article, 8 to 20 words long, is repeated until 96, 128 or 160 words are there, and changed each time.
-The time is that of one word in the incremental detector, and of one look at the end of a text.
+False positives on human text: the share of WebText texts (JSON lines with "text") that end in an approximate loop; for
+WikiText articles, the share of positions at which the incremental detector reports one, and the share of articles with
+any report. Planted loops: a passage of 8 to 20 words is repeated until the text has 96, 128 or 160 words, with changes
+in each repetition. Times are per word for the incremental detector, and per call for a check at the end of a text.
 """
 
 import argparse

@@ -1,15 +1,15 @@
-"""Attention studies on real text: a small language model of a treebank's sentences, several times.
+"""Attention losses, key elimination and dependency heads on a small language model trained on a treebank.
 
     python benchmarks/attention.py en_ewt-ud-train.conllu en_ewt-ud-dev.conllu --beside smollm2 [--out FOLDER]
-    … --seeds 1 2 3    mean ± standard deviation of what is learnt; keys, other models and speed are of the first
+    … --seeds 1 2 3    mean ± standard deviation of trained quantities; keys, other models and speed use the first seed
 
-1. With the losses focus and near beside likelihood: mean entropy and mean squared distance of attention (all
-   layers but the last), perplexity; and what a training update costs with weight 0 against without the feature.
-2. Key elimination: the largest change of log p by conversion to W̃ and back, perplexity by rank, the table of
-   parameters and FLOPs of a head by width.
-3. Dependency heads: for the frequent labels, the best head of the plain model and of others (`--beside`), the best
-   fixed offset, and heads that were taught a label each. Heads and offsets are chosen on one half of the
-   sentences and judged on the other.
+1. The losses `attention_focus` and `attention_near` added to likelihood: mean entropy and mean squared distance of
+   attention (all layers except the last), perplexity, and the cost of an update with weight 0 and without the loss.
+2. Key elimination: the largest change of log p after conversion to W̃ and back, perplexity by rank, and the parameters
+   and FLOPs of a head by width.
+3. Dependency heads: for frequent labels, the best head of the plain model and of other models (`--beside`), the best
+   fixed offset, and heads trained on one label each. Heads and offsets are selected on one half of the sentences and
+   evaluated on the other.
 """
 
 import argparse

@@ -1,18 +1,17 @@
-"""The basis-aware test on a real model's distributions: how fast, how it is proved, and beside general solvers.
+"""Speed and verdicts of the basis-aware test on the distributions of a real model, beside general LP solvers.
 
     python benchmarks/basis.py                                         # tables
     python benchmarks/basis.py --ranks 20 100 --peers 5 --json out/basis.json
     python benchmarks/basis.py --ranks 20 --agree 60 --json out/agree.json
 
-Tokens below τ are drawn from the model's own next-token distributions, as a sampler would ask about them, and
-each is tested with nothing shared between tests. What is made once for a distribution, however many of its tokens
-are tested (its head in order, its tail in sums, κ), is a step; a test is what comes after it. Both are measured,
-and their sum where anything is compared. --peers asks two general solvers about some of the same cases
-in the same run: the program as the paper poses it (cvxpy, one parameterised problem that is built once, solved by
-Clarabel; p ≥ 0 is a constraint), and the scaled one of `unspool.basis.solve_linear_program` (HiGHS). --agree asks HiGHS
-alone. Everything found is saved as it is found; what --json already holds is not measured again.
+Tokens below τ are drawn from the model's next-token distributions, as a sampler would, and each is tested on its own.
+Work that is done once per distribution (sorting the head, summing the tail, κ) is timed as "step", the rest as "test";
+comparisons use their sum. --peers solves some of the same cases with two general solvers in the same run: the paper's
+program (cvxpy, one parameterised problem, solved by Clarabel; p ≥ 0 is a constraint), and the scaled program of
+`unspool.basis.solve_linear_program` (HiGHS). --agree compares with HiGHS alone. Results are saved as they are measured;
+results that --json already contains are not measured again.
 
-All of it runs on one core; the clock is the processor's, which does not run while others use it.
+Everything runs on one core. Times are processor time, so other programs do not count.
 """
 
 from __future__ import annotations

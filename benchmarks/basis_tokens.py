@@ -1,7 +1,7 @@
-"""What basis-aware sampling costs per generated token, beside top-p: `python benchmarks/basis_tokens.py`.
+"""Cost of basis-aware sampling per generated token, relative to top-p: `python benchmarks/basis_tokens.py`.
 
-The same prompts, one row at a time, in turn; processor time of one thread, so that the load of other programs
-falls on both. The first token of a text is left out: it reads the prompt, and the test is made once per model.
+Both methods decode the same prompts, one row at a time, in alternation. Times are processor time of one thread. The
+first token of a text is excluded, because it includes the prompt; the test is built once per model.
 """
 
 from __future__ import annotations

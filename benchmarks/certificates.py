@@ -1,13 +1,13 @@
-"""Forged and mutated certificates before the verifier of `unspool.basis`, and before a judge who knows nothing but fractions.
+"""Try forged and mutated certificates on the verifier of `unspool.basis`, and compare it with exact rational arithmetic.
 
     python benchmarks/certificates.py --count 10000
 
-The solver proves its verdicts on small random problems of every kind that has fooled somebody. Each proof is then
-mutated and lied about: other tokens, τ and p̂; λ that overflow, underflow or stand at the last digit of the boundary;
-y that balances beside a token of next to no probability, and so on. `verify_certificate` says whether a certificate passes; the
-judge says whether it is true, from the definition alone: an acceptance is an inequality between sums of fractions, a
-rejection a linear program, which the simplex method solves in fractions (Bland's rule, so that it ends). Nothing false
-may pass, no acceptance that is true may be refused, and nothing that the solver has said. It ends with 1 if any is.
+The solver proves its verdicts on small random problems of every kind that ever produced a wrong certificate. Each proof
+is then mutated: other tokens, τ and p̂; λ that overflow, underflow or sit on the last digit of the boundary; y that
+balances against a token of tiny probability, and so on. `verify_certificate` says whether a certificate passes. An
+independent check says whether it is true, from the definition: an acceptance is an inequality between sums of
+fractions; a rejection is a linear program, solved by the simplex method in fractions (Bland's rule, so it terminates).
+The exit status is 1 if a false certificate passes, or if a true acceptance or a certificate of the solver is refused.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""A corpus through Ray: rows a second and memory, by the number of rows and of workers.
+"""Throughput and memory of `unspool generate --ray`, by the number of rows and workers.
 
     python benchmarks/corpus_scale.py --json out/corpus_scale.json --figure docs/img/corpus-scale.svg
 
-Short prompts for the built-in model, a few new tokens each, by `unspool generate --ray` as anybody would give it.
-While it runs, the memory of the command and of every process that it has started is looked at twice a second
-(PSS: what several share is counted once). The first seconds, in which Ray starts and workers load the model, count
-as memory and not as speed: speed is from the first part that is written to the last. Each run is saved as soon as
-it is there; one that --json already holds is not made again.
+Short prompts for the built-in model with a few new tokens each. Memory is the PSS of the command and all its child
+processes, sampled twice a second (shared pages count once). Throughput is measured from the first written part to the
+last, so it excludes the start of Ray and the loading of models; memory includes them. Each run is saved when it ends;
+runs that --json already contains are skipped.
 """
 
 from __future__ import annotations

@@ -1,19 +1,20 @@
-"""What each remedy for exposure bias is worth at equal compute: gap and quality, before and after.
+"""Remedies for exposure bias at equal compute: gap and quality, before and after.
 
     python benchmarks/exposure.py language    [--seeds 3] [--updates 400] [--more 400] [--out FOLDER]
     python benchmarks/exposure.py dates       [--seeds 3] [--updates 400] [--more 400] [--out FOLDER]
     python benchmarks/exposure.py translation --pairs deu.txt [--updates 1200] [--more 600] [--out FOLDER]
 
-A model learns by maximum likelihood. From there each objective goes on in a copy of the run, for as much CPU time
-as maximum likelihood needs for `--more` updates: what a remedy's update costs is timed first, and it gets so
-many fewer (`seconds` is what it took in the end). `language` has long-distance agreement and a share of random
-words (NOISE), so that no sentence is impossible and the truth is known after every prefix: the gap is the exact
-divergence after the model's own words less that after right ones, quality the share of its sampled sentences
-without a word that disagrees or is out of place. `dates` writes dates as ISO dates: the gap is that of the right
-answer's loss after own tokens, the excess what it is more than that of a perfect model, quality the share of greedy
-answers that are right. `translation` is German to English, short sentences of a file of pairs with English first:
-the learning rate falls to a tenth before the remedies begin and stays there, quality is BLEU and chrF of greedy
-answers.
+A model is trained by maximum likelihood. Each objective then continues from a copy of that run, for as much CPU time as
+maximum likelihood needs for `--more` updates: the cost of an update is timed first, and an expensive objective gets
+fewer updates (`seconds` is the time that it took).
+
+`language`: a known language with long-distance agreement and a share of random words (NOISE), so that no sentence is
+impossible and the truth is known after every prefix. The gap is the exact divergence after the model's own words minus
+that after correct words; quality is the share of sampled sentences without an agreement or position error.
+`dates`: dates to ISO dates. The gap is the extra loss of the right answer after own tokens, the excess is the gap minus
+that of a perfect model, and quality is the share of right greedy answers.
+`translation`: short German sentences to English, from a file of pairs with English first. The learning rate falls to a
+tenth before the remedies start and stays there; quality is BLEU and chrF of greedy translations.
 """
 
 import argparse

@@ -1,11 +1,11 @@
-"""A chat model taught one's own dialogues by adapters on one CPU: what it learns, and whether nothing is lost.
+"""Fine-tune a chat model with LoRA adapters on one CPU, and check that merging, exporting and resuming lose nothing.
 
     python benchmarks/finetune.py --train dialogues_train.txt --valid dialogues_validation.txt --out runs/chat
 
-Files have a dialogue a line with __eou__ between turns (DailyDialog). Printed are −log p of an answer's token on
-held-out dialogues before and after; how far the merged model is from the one with adapters (weights; log p in
-double precision, and in single); how far transformers' logits are from ours for the saved folder; and whether a
-run that is killed (SIGKILL) at three instants and resumed each time has the same bits as one that is not.
+Files have one dialogue per line with __eou__ between turns (DailyDialog). The script prints the loss per answer token on
+held-out dialogues before and after; the difference between the merged model and the model with adapters (weights, and
+log p in float64 and float32); the difference between transformers' logits and ours for the saved folder; and whether a
+run that is killed (SIGKILL) three times and resumed ends with the same bits as an uninterrupted one.
 """
 
 from __future__ import annotations

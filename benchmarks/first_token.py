@@ -1,14 +1,11 @@
-"""From nothing to the first token, and what it takes in memory, by how the weights are kept.
+"""Time to the first token and memory, by weight format.
 
     python benchmarks/first_token.py
     python benchmarks/first_token.py --model file.gguf --weights "stored" --engine compiled --threads 2
 
-Each run is a process of its own, started in turn. Seconds count from the start of that process; "imported" is
-when torch and what this library needs of itself are there ("libraries, MB": what is resident then, numba not
-yet among it). Memory is the most that was resident, and what is resident after a text of 32 tokens.
-
-Wanted: a first token within 2 s once kernels are compiled (the first run compiles them), and resident no more
-than 1.2 × the weights + keys and values + 0.5 GB.
+Each run is a process of its own; formats take turns. Seconds count from the start of the process. "imported" is when
+torch and unspool are imported; "libraries, MB" is the resident memory at that time, before numba is imported. Memory is
+the peak, and the resident memory after a text of 32 tokens. The first run compiles the kernels.
 """
 
 from __future__ import annotations

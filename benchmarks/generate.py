@@ -1,14 +1,13 @@
-"""unspool beside its peers: the same weights, the same prompts, one run, ratios.
+"""Decoding speed of unspool and other engines: the same weights and prompts in one run, as ratios.
 
     python benchmarks/generate.py                                          # everything: half an hour
     python benchmarks/generate.py --threads 1 --modes greedy --rounds 3 --json out/generate.json
     python benchmarks/generate.py --engines "llama.cpp q8_0" "unspool int8"
 
-Every engine runs in a process of its own and does the same work in turn, round after round, so that what
-disturbs the machine disturbs all of them; a ratio is taken within a round (peers/rounds.py). Hugging Face and
-CTranslate2 come with the `bench` extra, llama.cpp with `make peers`; who is missing is left out and named.
-Memory is that of the process after a text of 32 tokens; "own" is what is no mapped file. "Load" begins when the
-libraries are imported, and "first token" is load + a prompt of 16 tokens + one token.
+Every engine runs in its own process. The engines take turns, round after round, so that disturbances affect all of them;
+a ratio is taken within a round (peers/rounds.py). Hugging Face and CTranslate2 come with the `bench` extra, llama.cpp
+with `make peers`; missing engines are skipped with a message. Memory is that of the process after a text of 32 tokens;
+"own" excludes mapped files. "Load" starts after the imports, and "first token" is load + a prompt of 16 tokens + one token.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""lm-evaluation-harness scores texts by our server: are these the numbers of the same model in this process?
+"""Compare log-likelihoods that lm-evaluation-harness gets from our server with those of `us.score`.
 
     python -m venv harness && harness/bin/pip install "lm-eval[api]" -c constraints.txt
     python benchmarks/harness.py --lm-eval harness/bin/lm_eval --model smollm2
 
-A task of questions with several answers, written on the spot, is run by `local-completions`; every
-log-likelihood and the accuracy are set beside those of `us.score`. It ends with 1 where one differs.
+A generated multiple-choice task is run with `local-completions`. Every log-likelihood and the accuracy must equal those
+of the same model in this process; otherwise the exit status is 1.
 """
 
 import argparse

@@ -1,17 +1,17 @@
-"""Output layers at equal budget: softmax, mixture of softmaxes and KerBS, in a language model and in translation.
+"""Output heads at equal budget: softmax, mixture of softmaxes and KerBS, in a language model and in translation.
 
     python benchmarks/heads.py lm --train wiki.train.tokens --test wiki.test.tokens --json out/lm.json
     python benchmarks/heads.py translation --train train.tsv --test test.tsv --json out/mt.json
 
-The language model is a GRU over the 10,000 most frequent words, the translator a GRU encoder–decoder with additive
-attention (`recipes/split_pairs.py` makes its files). All heads learn from the same batches for as many updates, with
-one learning rate, none of them tied to the embedding; KerBS has two senses a word on average, so more weights and a
-dearer step, therefore two softmaxes stand beside it: a wider one with as many weights, and one that learns longer, with
-as much processor time. A mixture stands here with the tanh of its paper, and without: our hidden vectors have come
-out of one. The ablations are those of the paper: senses without kernels (every θ stays 0), and senses that
-stay where they began. Perplexity and BLEU are of the test file.
-Each run is saved as soon as it is there, with its settings; one that --json already holds is not made again, and one that
-was made with other settings is an error.
+The language model is a GRU over the 10,000 most frequent words; the translator is a GRU encoder–decoder with additive
+attention (`recipes/split_pairs.py` makes its files). All heads see the same batches for the same number of updates, with
+one learning rate, untied from the embedding. KerBS has two senses per word on average, so it has more weights and a more
+expensive step; two more softmaxes account for that: a wider one with as many weights, and one that trains for as much
+processor time. The mixture is measured with the tanh of its paper and without, because our hidden vectors already come
+out of a tanh. The ablations are those of the paper: senses without kernels (every θ stays 0), and senses that are never
+reallocated. Perplexity and BLEU are measured on the test file.
+Each run is saved with its settings when it ends. Runs that --json already contains are skipped; if their settings differ,
+the script stops with an error.
 Miao et al. 2019, §4 (papers.bib: miao2019kernelized).
 """
 

@@ -1,13 +1,11 @@
-"""What eight bits a weight cost a model: perplexity and divergence from the same model in float32.
+"""Quality of int8 weights: perplexity, and divergence from the same model in float32.
 
     python benchmarks/int8_quality.py --text wiki.test.tokens
 
-Both models read the same tokens of a text, given the true ones before them, in windows of 1,024 that stand
-behind each other, each window once and all of it at once. Printed are the perplexities, their ratio, the mean of
-KL(p_float32 ‖ p_int8) over all places, and how often the most probable token is the same one. Wanted: a ratio
-within 0.5 % and a mean KL of at most 0.003.
+Both models read the same tokens in consecutive windows of 1,024. The table shows the perplexities and their ratio, the
+mean of KL(p_float32 ‖ p_int8) over all positions, and how often both have the same most probable token.
 
-The text is any of yours; what is written down was measured on the first 20,000 tokens of WikiText-2's test set
+The published numbers use the first 20,000 tokens of WikiText-2's test set
 (wiki.test.tokens: https://huggingface.co/datasets/Salesforce/wikitext).
 """
 

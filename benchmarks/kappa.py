@@ -1,13 +1,13 @@
-"""The κ rule beside the exact basis-aware test: its thresholds, and how often it says the same.
+"""The κ rule compared with the exact basis-aware test: thresholds, and agreement.
 
     python benchmarks/kappa.py --prompts texts.jsonl --ranks 100 576 --json out/kappa.json --figure out/kappa.svg
 
-g(c) is fitted on the distributions after the first half of the texts, and judged on those after the other half
-(`BasisTest.calibrate_kappa`), for the rule that needs nothing of W and for the one that knows the lengths of its
-rows; and again with the halves exchanged. Beside them stands the formula that was fitted on none of this
-(`KappaRule.typical`), on the same verdicts as a cross-validation of the fitted rules. Per distribution and τ a few tokens below τ are drawn from the model:
-those that a sampler would ask about. Without --prompts, or for a model without a tokenizer, the beginnings are the model's
-own text. Each rank is saved as soon as it is there; one that --json already holds is not measured again.
+g(c) is fitted on distributions from the first half of the texts and evaluated on the second half
+(`BasisTest.calibrate_kappa`), for the rule that needs no data from W and for the one that uses the row lengths of W; then
+the halves are exchanged. The formula without fitting (`KappaRule.typical`) is evaluated on the same verdicts. For each
+distribution and τ a few tokens below τ are drawn from the model, as a sampler would. Without --prompts, or for a model
+without a tokenizer, the model generates the texts. Each rank is saved when it is done; ranks that --json already contains
+are skipped.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""How long a training step of KerBS's head takes, beside that of the plain softmax: `python benchmarks/kerbs.py`.
+"""Time of a training step with a KerBS head relative to a softmax head: `python benchmarks/kerbs.py`.
 
-Loss and gradients of hidden vectors and weights, for 2048 targets, 10,000 words and width 256. A step of KerBS
-should take no longer than 1.3 × (senses per word) × a step of softmax: as training begins (all θ = 0), later
-(θ of all sizes), after reallocation (a third of the words have four senses, the others one), and with smoothed
-labels. One thread; processor time; rounds are interleaved and the fastest of each is taken, so that the load of
-other programs falls on both.
+Loss and gradients of hidden vectors and weights for 2048 targets, 10,000 words and width 256. The reference is
+(senses per word) × a softmax step. KerBS is timed at the start of training (all θ = 0), later (θ of all sizes), after
+reallocation (a third of the words have four senses, the others one), and with label smoothing. Times are the minimum of
+interleaved rounds, in processor time of one thread.
 """
 
 from __future__ import annotations

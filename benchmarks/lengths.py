@@ -1,13 +1,13 @@
-"""What a fixed context forgets: copying, by the length of the source, with and without attention.
+"""Copying by source length, with a fixed context vector and with attention.
 
     python benchmarks/lengths.py --json out/lengths.json --figure docs/img/lengths.svg
 
-One recurrent encoder–decoder, five contexts: the encoder's last state, the mean of its states, and attention
-with a dot, bilinear or additive score. All have the same widths, read in one direction (a dot needs that), and
-learn from the same batches for as many updates: rows of 1 to 20 of 20 symbols. Each is then asked for held-out
-rows of set lengths, also longer ones than it has seen; an answer counts if every symbol of it is right. Each
-run is saved as soon as it is there; one that --json already holds is not made again.
-Bahdanau et al. 2015, fig. 2, show the same of translations (papers.bib: bahdanau2015neural).
+One recurrent encoder–decoder with five kinds of context: the encoder's last state, the mean of its states, and attention
+with a dot, bilinear or additive score. All have the same widths, read in one direction (the dot score needs that), and
+train on the same batches for the same number of updates: rows of 1 to 20 of 20 symbols. They are tested on held-out rows
+of fixed lengths, including longer ones than in training; an answer counts if every symbol is right. Each run is saved
+when it ends; runs that --json already contains are skipped.
+Bahdanau et al. 2015, fig. 2, show the same for translation (papers.bib: bahdanau2015neural).
 """
 
 from __future__ import annotations

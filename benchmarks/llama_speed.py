@@ -1,4 +1,4 @@
-"""A GGUF file by llama.cpp, through this package and by llama-cpp-python's own loop.
+"""Decode a GGUF file with llama.cpp through unspool, and with llama-cpp-python's own loop.
 
 OMP_NUM_THREADS=1 build/llama/bin/python benchmarks/llama_speed.py model.q8_0.gguf      (`make llama` makes it)
 """

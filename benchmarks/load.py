@@ -1,17 +1,13 @@
-"""From a large file to the first token: seconds and memory, beside llama.cpp.
+"""Loading time, time to the first token and memory of a large GGUF file, beside llama.cpp.
 
     python benchmarks/load.py                             # about a billion random weights, Q4_0 and Q8_0
     python benchmarks/load.py --types q4_0 --weights "stored" int8 float32 --json out/load.json
     python benchmarks/load.py --weights float32 --engine torch --alone
     python benchmarks/load.py --file model.gguf           # a file of your own
 
-The file is made when it is first wanted (random bytes with scales that make sense, one tensor after the other)
-and kept in the cache folder. Every engine runs in a process of its own, whose memory is looked at after a
-prompt of 16 tokens and the text behind it; the file is in the system's cache. unspool, which keeps the kernels
-that it compiles, is started twice, and both are shown.
-
-Wanted of unspool, once kernels are compiled: ready within 5 s and the first token within 10 s, imports
-included, and resident no more than 1.2 × the weights as they are kept + keys and values + 0.5 GB.
+The file (random bytes with plausible scales) is written on first use and kept in the cache folder. Every engine runs in
+its own process; memory is measured after a prompt of 16 tokens and its continuation, with the file in the page cache.
+unspool is started twice, because the first start compiles kernels; both are shown.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""How often a model's text ends in a loop, under greedy search and under each remedy.
+"""Share of a model's texts that end in a loop: greedy decoding and each remedy.
 
     python benchmarks/loop_rate.py --prompts prompts.jsonl --limit 50 --json out/loop_rate.json
 
-The prompts are the first tokens of real texts: a file with one text a line, or JSONL with a "text" field. A text
-loops if its last tokens are exactly periodic (`us.find_loop`: a phrase of two tokens or more, three times).
-Each decoder's row is saved as soon as it is there; a row that --json already holds is not measured again.
+Prompts are the first tokens of real texts: a file with one text per line, or JSONL with a "text" field. A text loops if
+its last tokens are exactly periodic (`us.find_loop`: a phrase of two tokens or more, three times). Each decoder's row is
+saved when it is done; rows that --json already contains are skipped.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
-"""In which order a sum is easy to say: from left to right, from right to left, or all digits at once.
+"""Addition in different generation orders: left to right, right to left, or all digits at once.
 
     python benchmarks/orders.py examples   --json out/examples.json --figure docs/img/addition.svg
     python benchmarks/orders.py iterations --json out/iterations.json
 
-`examples`: one encoder–decoder learns to add numbers of up to `--digits` digits, character by character, from so
-many sums, in either order (`text.right_to_left`, nothing else differs), for as many updates. `iterations`: masked
-encoder–decoders learn the same by each objective that hides places, and are decoded in 1, 2, 4 … passes by
-mask-predict and by masked diffusion. An answer to a held-out sum counts if all its digits are right. Each run is
-saved as soon as it is there; one that --json already holds is not made again.
-From right to left a digit follows from two digits and a carry; from left to right the first one depends on all of
-them.
+`examples`: one encoder–decoder learns to add numbers of up to `--digits` digits, character by character, in either order
+(only `text.right_to_left` differs), for several numbers of training sums and the same number of updates. `iterations`:
+masked encoder–decoders learn the same task with each masked objective and are decoded in 1, 2, 4 … passes by mask-predict
+and by masked diffusion. An answer to a held-out sum counts if all its digits are right. Each run is saved when it ends;
+runs that --json already contains are skipped.
+From right to left, a digit depends on two digits and a carry; from left to right, the first digit depends on all digits.
 """
 
 from __future__ import annotations

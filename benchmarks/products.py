@@ -1,10 +1,10 @@
-"""The products of one decoding step by torch: as F.linear, as this library makes them, and with prepacked copies.
+"""Matrix products of one decoding step in torch: F.linear, this library's layout, and prepacked copies.
 
     python benchmarks/products.py --threads 1
 
-Times all matrix products of a model of SmolLM2's shape (30 layers and the output layer), in turn, and prints
-the lowest of several rounds in milliseconds. Wᵀ and oneDNN's blocks would be second and third copies of the
-weights; they are here to show what is given up.
+Times all products of a model of SmolLM2's shape (30 layers and the output layer), in alternation, and prints the minimum
+of several rounds in milliseconds. Wᵀ and oneDNN's blocks would be a second and third copy of the weights; their times show
+what one layout costs.
 """
 
 from __future__ import annotations

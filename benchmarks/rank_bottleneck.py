@@ -1,8 +1,8 @@
-"""The softmax bottleneck, measured on models whose truth is known: `python benchmarks/rank_bottleneck.py`.
+"""The softmax bottleneck on models whose true distribution is known: `python benchmarks/rank_bottleneck.py`.
 
-First the numerical rank of log-probabilities beside D + 1: random models, the same models trained, a mixture of
-softmaxes and KerBS. Then, for every language with a known truth, the error that no matrix of rank D + 1 can go below
-(Eckart & Young) beside that of a trained model. Where p* = 0 the truth has no finite logarithm: it is smoothed,
+First, the numerical rank of the log-probabilities compared with D + 1: random models, the same models after training, a
+mixture of softmaxes and KerBS. Then, for every known language, the smallest possible error of a matrix of rank D + 1
+(Eckart & Young) and the error of a trained model. If p* = 0, its logarithm is not finite, so the truth is smoothed to
 (1 − s)·p* + s/V, and s is printed. One thread; a few minutes.
 """
 

@@ -1,18 +1,16 @@
-"""One sampling step beside Hugging Face's: the same scores, one run, ratios.
+"""Speed of one sampling step relative to Hugging Face: the same scores in one run, as ratios.
 
     python benchmarks/sampling.py                     # a table
     python benchmarks/sampling.py --batches 1 8 64 --json out/sampling.json
     python benchmarks/sampling.py --threads 2 --rules ancestral "top-k 50"
 
-From a model's logits to a token for every row: Hugging Face copies them, applies its warpers, then softmax and
-torch.multinomial, as its `generate` does; unspool normalises them, then draws, and has the token's
-log-probabilities besides, both in compiled code. "plain" is unspool's own definition of the same in torch,
-transform by transform, as it runs without numba.
+A step goes from logits to one token per row. Hugging Face copies the logits and applies its warpers, softmax and
+torch.multinomial, as in `generate`. unspool normalises and draws in compiled code and also returns the token's
+log-probabilities. "plain" is unspool's torch definition, transform by transform, as it runs without numba.
 
-Every engine does the same work in turn, round after round, so that what disturbs the machine disturbs all of
-them; a ratio is taken within a round. On one thread the clock is the processor's, which does not run while
-others use it. "real" scores are a language model's, in the middle of sentences; "flat" ones are random
-normal. Hugging Face comes with the `bench` extra.
+The engines take turns, round after round, so that disturbances affect all of them; a ratio is taken within a round. On one
+thread, times are processor time. "real" scores are from a language model in the middle of sentences; "flat" scores are
+random normal. Hugging Face comes with the `bench` extra.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Many requests to a server: is anything lost or mixed up, and what is gained by reading them side by side?
+"""Throughput of a server under concurrent requests, and whether answers are lost or mixed up.
 
     python benchmarks/serve.py --model smollm2 --requests 200 --at-once 32
-    python benchmarks/serve.py --url http://127.0.0.1:8001 --model NAME --name llama.cpp     # somebody else's server
+    python benchmarks/serve.py --url http://127.0.0.1:8001 --model NAME --name llama.cpp     # another server
 
-Every request has its own prompt and seed. Each is asked again one at a time (a part of them, `--alone`), and
-must then say the same; of other servers, which promise no such thing, it is only told.
+Every request has its own prompt and seed. Some requests (`--alone`) are repeated one at a time and must give the same
+text; for other servers, which do not promise that, the difference is only reported.
 """
 
 import argparse

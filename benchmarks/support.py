@@ -1,17 +1,17 @@
-"""Which truncation keeps what is truly possible? Small models of a language whose truth is known, at several widths.
+"""Truncation rules on small models of a known language: support precision and recall, at several widths.
 
     python benchmarks/support.py --json out/support.json --picture out/support.svg
 
-A width that --json already holds is not measured again.
+Widths that --json already contains are skipped.
 
-The language is Markov of order 2 with few possible words in every context. A model reads the last two words (two
-embeddings and one hidden layer, the same for all) and ends in a softmax over `width` numbers: the narrower, the more
-the softmax bottleneck forces it to give probability to words that cannot come. Every rule is then set to keep the same
-mass of the model's probability, and compared by exact support precision and recall; also, of the tokens that
-basis-aware sampling keeps and ε drops, and the other way round, how many are possible. The model itself is measured by
-its empirical δ, by how often Corollary 1 fails at a τ, and by its distance from Theorem 2's optimum (Finlayson et al.
-2024). No trained model is at that optimum, which the test takes for granted. Therefore all is measured a second time
-with the same output matrix, and for every context the hidden vector that is best for the truth.
+The language is a Markov chain of order 2 with few possible words in every context. A model reads the last two words (two
+embeddings and one hidden layer, the same for all) and ends in a softmax over `width` numbers: the narrower it is, the more
+the softmax bottleneck forces it to give probability to impossible words. Every rule is set to keep the same mass of the
+model's probability, and compared by exact support precision and recall. Also measured: how many of the tokens that only
+basis-aware sampling keeps, or only ε keeps, are possible; the model's empirical δ; how often Corollary 1 fails at a τ; and
+the distance from Theorem 2's optimum (Finlayson et al. 2024). Trained models are not at that optimum, which the test
+assumes. So everything is measured a second time with the same output matrix and, for every context, the hidden vector
+that is best for the truth.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Training speed: the real loop against a bare loop around Hugging Face's GPT-2 of the same shape, and the machine.
+"""Training speed: the training loop compared with a bare loop around Hugging Face's GPT-2 of the same shape.
 
     python benchmarks/train.py
 
-A Transformer of 4 layers, width 256 and 8,000 words learns from batches of 16 × 128 tokens on one thread. Both
-loops take turns, round by round, and the lowest time of an update counts. The peak is that of one large matrix
-product in the same rounds; an update takes 6 operations for each weight in a product and token, and those of
-attention (causal: half of them). What validation, curves and checkpoints add at their default cadence is
-measured on the same run. --cpu counts the process's own time: for a machine that others use, too.
+A Transformer with 4 layers, width 256 and 8,000 words trains on batches of 16 × 128 tokens on one thread. The loops take
+turns, round by round; the minimum time of an update counts. The peak is that of one large matrix product in the same
+rounds; an update counts 6 operations per weight of a product and token, plus those of causal attention. The cost of
+validation, curves and checkpoints at their default intervals is measured on the same run. --cpu uses processor time, for
+a machine with other load.
 """
 
 from __future__ import annotations

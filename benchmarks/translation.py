@@ -1,4 +1,4 @@
-"""BLEU and chrF of a trained translation model on held-out pairs: greedy search beside beams.
+"""BLEU and chrF of a trained translation model on held-out pairs: greedy decoding and beam search.
 
 python benchmarks/translation.py RUN --pairs test.tsv --source 2 --target 1 --json out/translation.json
 """

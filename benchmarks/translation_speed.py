@@ -1,11 +1,11 @@
-"""A small encoder–decoder beside its peers: the same random weights, the same sources, one run, ratios.
+"""Speed of a small encoder–decoder relative to other engines: the same random weights and sources in one run, as ratios.
 
     python benchmarks/translation_speed.py
     python benchmarks/translation_speed.py --threads 1 --modes "beam 5 x32" --rounds 5 --json out/translation.json
 
-A Marian model of 4 + 4 layers, width 256 and 8,000 tokens is made on the spot (peers/marian.py). Every engine runs
-in a process of its own and does the same work in turn, round after round; a ratio is taken within a round
-(peers/rounds.py). Hugging Face and CTranslate2 come with the `bench` extra.
+A random Marian model of 4 + 4 layers, width 256 and 8,000 tokens is written first (peers/marian.py). Every engine runs in
+its own process; the engines take turns, round after round, and a ratio is taken within a round (peers/rounds.py). Hugging
+Face and CTranslate2 come with the `bench` extra.
 """
 
 from __future__ import annotations

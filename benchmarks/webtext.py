@@ -1,13 +1,13 @@
-"""η-sampling against basis-aware η-sampling, set to reject equally many human tokens, continuing human text.
+"""η-sampling and basis-aware η-sampling at equal rejection of human tokens, on continuations of human text.
 
     python benchmarks/webtext.py --data webtext.test.jsonl --match webtext.valid.jsonl --json out/webtext.json
 
-The texts are JSONL with a "text" field (OpenAI's gpt-2-output-dataset has them). The first tokens of each are the
-prompt. Each η is turned into the share of tokens of the --match texts that it rejects, and every other method is set
-to reject the same share of the same tokens (`unspool diagnose thresholds`). After each method and seed the results
-are saved; the same command goes on where it was stopped.
+Texts are JSONL with a "text" field (OpenAI's gpt-2-output-dataset). The first tokens of each text are the prompt. For each
+η, the share of tokens of the --match texts that it rejects is measured, and every other method is set to reject the same
+share of the same tokens (`unspool diagnose thresholds`). Results are saved after each method and seed; the same command
+continues an interrupted run.
 
-After Finlayson et al. 2024, §6: there with GPT-2 and MAUVE's own features, here with any model and its own features.
+After Finlayson et al. 2024, §6, who use GPT-2 and MAUVE's features; here any model and its own features.
 """
 
 from __future__ import annotations
