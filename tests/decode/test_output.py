@@ -48,6 +48,10 @@ def test_the_pieces_of_a_text_are_the_text(decoder):
     assert [piece.finish_reason for piece in pieces if piece.finish_reason] == ["length"]
 
 
+def test_a_piece_prints_its_text():
+    assert str(Piece(" a", (1,), 0, 0, None)) == " a"
+
+
 def test_an_output_prints_its_text_and_has_a_short_repr():
     out = Output("x" * 100, (1, 2), (-1.0, -2.0), (-1.0, -2.0), "length", seed=1)
     assert str(out) == "x" * 100

@@ -96,6 +96,9 @@ class Piece:
     ranked: tuple[Ranked, ...] = ()
     """As in Output, for its tokens."""
 
+    def __str__(self) -> str:
+        return self.text
+
 
 def output_of(hypothesis: Hypothesis, job: Job, tokenizer: TokenizerLike | None) -> Output:
     """Convert a finished hypothesis to an Output."""
