@@ -36,7 +36,6 @@ from unspool.decode.hypothesis import Hypothesis as Row
 from unspool.decode.multinomial import Multinomial
 from unspool.decode.search.sampling import draw, reshape
 from unspool.decode.transforms import Eta, MinP, Temperature, TopK, TopP, Typical
-from unspool.engine.log_softmax import log_softmax_rows
 from unspool.interfaces import Step, Transform
 
 PROMPTS = [
@@ -102,7 +101,7 @@ def engines(
         return Multinomial().draw(reshape(step, paths, ours), step, dice)
 
     def unspool() -> Tensor:
-        step = Step(log_softmax_rows(logits_NV))
+        step = Step(logits_NV.log_softmax(dim=-1))
         return draw(step, paths, ours, Multinomial(), dice)[0]
 
     return {"Hugging Face": hugging_face, "plain": plain, "unspool": unspool}

@@ -2,13 +2,13 @@ import numba
 import numpy as np
 import pytest
 
-from unspool.engine.dot_products import Float32Layout, tile_of
+from unspool.engine.dot_products import tile_of
 from unspool.engine.simd import WIDTH, fma, load, splat, vadd, vsum
 
 GROUP = 4 * WIDTH
 ZERO = np.float32(0)
 SHAPES = [(1, WIDTH), (4, WIDTH // 4), (2, 3), (1, 1)]
-TILES = {shape: tile_of(*shape, Float32Layout(GROUP)) for shape in SHAPES}
+TILES = {shape: tile_of(*shape, GROUP) for shape in SHAPES}
 
 
 @numba.njit
@@ -60,7 +60,7 @@ def test_by_hand():
 
 def test_neighbouring_results_are_equal():
     R, C = shape = (4, WIDTH // 4)
-    tile, rng = tile_of(*shape, Float32Layout(GROUP), neighbours=True), np.random.default_rng(1)
+    tile, rng = tile_of(*shape, GROUP, neighbours=True), np.random.default_rng(1)
     w = rng.normal(size=(3 + C, 5 * WIDTH)).astype(np.float32)
     x = rng.normal(size=(1 + R, 5 * WIDTH)).astype(np.float32)
 

@@ -38,7 +38,7 @@ def compile_transformer() -> None:
 
 
 def compile_sampler() -> None:
-    """Compile the sampler and log_softmax."""
+    """Compile the sampler."""
     from unspool import Sample, TopP, generate
     from unspool.models.rnn_lm import RNNConfig
 
@@ -48,11 +48,11 @@ def compile_sampler() -> None:
 
 def compile_products(part: int, parts: int) -> None:
     """Compile the matrix products of every `parts`-th weight format."""
-    from unspool.engine.packed_matmul import PRODUCTS, compiled_product
+    from unspool.engine.packed_matmul import UNPACK, compiled_product
     from unspool.lazy import gc_paused
 
     with gc_paused():
-        for kind in list(PRODUCTS)[part::parts]:
+        for kind in list(UNPACK)[part::parts]:
             compiled_product(kind)
 
 

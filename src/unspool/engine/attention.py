@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unspool.engine.dot_products import Float32Layout, tile_of
+from unspool.engine.dot_products import tile_of
 from unspool.engine.kernel import INT64_ZERO, inline_kernel, kernel
 from unspool.engine.layers import soft_cap
 from unspool.engine.memory import floats_at, stack_alloc
@@ -61,7 +61,7 @@ CHUNKS_PER_THREAD = 4
 """Chunks for each thread, if the heads can be divided so."""
 CACHE_LINE_FLOATS = 16
 """Floats in a cache line."""
-_scores, _half, _quarter = (tile_of(1, C, Float32Layout()) for C in (WIDTH, WIDTH // 2, WIDTH // 4))
+_scores, _half, _quarter = (tile_of(1, C) for C in (WIDTH, WIDTH // 2, WIDTH // 4))
 ZERO, ONE, MASKED_SCORE = np.float32(0), np.float32(1), np.float32(-3e38)
 
 

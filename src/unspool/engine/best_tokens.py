@@ -7,6 +7,7 @@ with the lowest of the k best so far, which most tokens do not reach.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unspool.engine.compile_cache import CompiledEntry, kernel_version
+from unspool.engine.compile_cache import CompiledEntry
 from unspool.engine.kernel import INT64_ZERO, entry, kernel
 from unspool.engine.sampling_passes import MIN_SCORE
 from unspool.engine.simd import WIDTH, ge_mask, load, lowest_bit, splat, vadd, vsum
@@ -63,24 +64,17 @@ def best_of_row(scores: Any, begin: int, size: int, k: int, at: int, values: Any
     return not np.isnan(rest)
 
 
-def compiled_best_tokens(version: int) -> Any:
-    """The entry for a version."""
-
-    @entry
-    def best_of_rows(scores: Any, values: Any, tokens: Any, is_valid: Any, queue: Any) -> int:
-        rows = is_valid.size
-        size, k = scores.size // rows, values.size // rows
-        row = claim(queue, 0)
-        while row < rows:
-            is_valid[row] = best_of_row(scores, row * size, size, k, row * k, values, tokens)
-            row = complete(queue, 0)
-        barrier(queue, 0, rows)
-        return version
-
-    return best_of_rows
-
-
-best_of_rows = CompiledEntry("the best tokens (once, a few seconds)", compiled_best_tokens(kernel_version()))
+@partial(CompiledEntry, "the best tokens (once, a few seconds)")
+@entry
+def best_of_rows(scores: Any, values: Any, tokens: Any, is_valid: Any, queue: Any) -> None:
+    """`best_of_row` for every row."""
+    rows = is_valid.size
+    size, k = scores.size // rows, values.size // rows
+    row = claim(queue, 0)
+    while row < rows:
+        is_valid[row] = best_of_row(scores, row * size, size, k, row * k, values, tokens)
+        row = complete(queue, 0)
+    barrier(queue, 0, rows)
 
 
 def best_tokens(scores_NV: Tensor, k: int) -> tuple[Tensor, Tensor] | None:
@@ -100,42 +94,34 @@ FIELDS = 7
 """Fields of a candidate: parent, token, log p, score, total, coverage penalty, key."""
 
 
-def compiled_rank_beams(version: int) -> Any:
-    """The entry for a version."""
+@partial(CompiledEntry, "the ranking of beams (once, seconds)")
+@entry
+def merge_rows(
+    keys: Any, tokens: Any, sums: Any, beams: Any, logp: Any, scores: Any, covered: Any, result: Any
+) -> None:
+    """Merge the sorted rows (rows, k) of each beam into result (beams, candidates, FIELDS):
 
-    @entry
-    def merge_rows(
-        keys: Any, tokens: Any, sums: Any, beams: Any, logp: Any, scores: Any, covered: Any, result: Any
-    ) -> int:
-        """Merge the sorted rows (rows, k) of each beam into result (beams, candidates, FIELDS):
+    best_c { σ_j + s_j(v) :  j a row of the beam,  v one of its best tokens }
 
-        best_c { σ_j + s_j(v) :  j a row of the beam,  v one of its best tokens }
-
-        If there are too few candidates, the fields of the others are −∞.
-        """
-        k, taken = keys.shape[1], np.zeros(len(keys), np.int64)
-        for beam in range(len(result)):
-            for place in range(result.shape[1]):
-                best, row = -np.inf, INT64_ZERO - 1
-                for n in range(beams[beam], beams[beam + 1]):
-                    if taken[n] < k and sums[n] + np.float64(keys[n, taken[n]]) > best:
-                        best, row = sums[n] + np.float64(keys[n, taken[n]]), n
-                out = result[beam, place]
-                if row < 0:
-                    out[:] = -np.inf
-                    continue
-                token = tokens[row, taken[row]]
-                taken[row] += 1
-                out[0], out[1] = row - beams[beam], token
-                out[2], out[3] = logp[row, token], scores[row, token]
-                out[4], out[6] = sums[row] + out[3], best
-                out[5] = covered[row] if covered.size else 0.0
-        return version
-
-    return merge_rows
-
-
-merge_rows = CompiledEntry("the ranking of beams (once, seconds)", compiled_rank_beams(kernel_version()))
+    If there are too few candidates, the fields of the others are −∞.
+    """
+    k, taken = keys.shape[1], np.zeros(len(keys), np.int64)
+    for beam in range(len(result)):
+        for place in range(result.shape[1]):
+            best, row = -np.inf, INT64_ZERO - 1
+            for n in range(beams[beam], beams[beam + 1]):
+                if taken[n] < k and sums[n] + np.float64(keys[n, taken[n]]) > best:
+                    best, row = sums[n] + np.float64(keys[n, taken[n]]), n
+            out = result[beam, place]
+            if row < 0:
+                out[:] = -np.inf
+                continue
+            token = tokens[row, taken[row]]
+            taken[row] += 1
+            out[0], out[1] = row - beams[beam], token
+            out[2], out[3] = logp[row, token], scores[row, token]
+            out[4], out[6] = sums[row] + out[3], best
+            out[5] = covered[row] if covered.size else 0.0
 
 
 def rank_beams(

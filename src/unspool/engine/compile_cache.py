@@ -1,18 +1,11 @@
-"""Compiled entries: compiled for this processor on first use, with a notice on stderr, and cached on disk.
-
-numba checks only the file of an entry to decide whether its cached code is current. So every entry contains
-`kernel_version`, a fingerprint of all files of this package: a change in any kernel compiles the entry again.
-"""
+"""Compiled entries: compiled for this processor on first use, with a notice on stderr, and cached on disk."""
 
 from __future__ import annotations
 
 import sys
 import threading
 import time
-import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 from numba.core import event
@@ -22,28 +15,23 @@ from unspool.engine.threads import keep_workers_at, mailboxes, new_mailbox, run_
 from unspool.lazy import gc_paused
 
 
-def source_fingerprint(folder: Path) -> int:
-    """A checksum of all Python files of a folder."""
-    checksum = 0
-    for path in sorted(folder.rglob("*.py")):
-        checksum = zlib.crc32(path.read_bytes(), checksum)
-    return checksum
-
-
-def kernel_version(folder: Path = Path(__file__).parent) -> int:
-    """The version under which compiled entries are cached."""
-    return 2 * source_fingerprint(folder) + BOUNDSCHECK
-
-
 class CompileNotice(event.Listener):  # type: ignore[misc]
-    """Prints on stderr that numba compiles something, when it starts (not when it finds it on disk)."""
+    """A context that prints on stderr when numba starts to compile inside it, and how long that took."""
 
     def __init__(self, what: str) -> None:
         self.what = what
         self.started: float | None = None
 
+    def __enter__(self) -> None:
+        event.register("numba:run_pass", self)
+
+    def __exit__(self, *_: object) -> None:
+        event.unregister("numba:run_pass", self)
+        if self.started is not None:
+            print(f" done in {time.perf_counter() - self.started:.0f} s", file=sys.stderr, flush=True)
+
     def on_start(self, event: Any) -> None:  # noqa: ARG002
-        """A compiler pass starts."""
+        """A compiler pass starts; what is found on disk needs none."""
         if self.started is None:
             self.started = time.perf_counter()
             message = f"unspool: compiling {self.what} for this processor …"
@@ -51,22 +39,6 @@ class CompileNotice(event.Listener):  # type: ignore[misc]
 
     def on_end(self, event: Any) -> None:
         """A compiler pass ends."""
-
-    def close(self) -> None:
-        """Print the time, if anything was compiled."""
-        if self.started is not None:
-            print(f" done in {time.perf_counter() - self.started:.0f} s", file=sys.stderr, flush=True)
-
-
-@contextmanager
-def show_notice(notice: CompileNotice) -> Iterator[None]:
-    """Show the notice if numba compiles inside the block."""
-    event.register("numba:run_pass", notice)
-    try:
-        yield
-    finally:
-        event.unregister("numba:run_pass", notice)
-        notice.close()
 
 
 class CompiledEntry:
@@ -81,7 +53,7 @@ class CompiledEntry:
         """Call the entry."""
         if self.ready:
             return self.function(*args)
-        with self._compiling, show_notice(CompileNotice(self.what)), gc_paused():
+        with self._compiling, CompileNotice(self.what), gc_paused():
             result = self.function(*args)
         self.ready = True
         return result

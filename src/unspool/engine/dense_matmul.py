@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from unspool.engine.dot_products import Float32Layout, Layout, tile_of
+from unspool.engine.dot_products import tile_of
 from unspool.engine.kernel import INT64_ZERO, inline_kernel, kernel
 from unspool.engine.simd import WIDTH, scalar_fma
 
@@ -60,78 +60,57 @@ def chunk_size(outputs: int, inputs: int, rows: int, threads: int) -> int:
     return (outputs // (rounds * threads) // CHUNK_MULTIPLE + 1) * CHUNK_MULTIPLE
 
 
-def _strided_tiles(R: int, C: int, layout: Layout) -> Callable[..., Any]:
-    """R rows of x, from the n-th on, with `count` rows of w, C at a time and far apart."""
-    tile = tile_of(R, C, layout)
-
-    @kernel
-    def multiply(
-        w: Any, size: int, inputs: int, x: Any, x_stride: int, n: int, out: Outputs, start: int, count: int
-    ) -> None:
-        stream_rows = count // C
-        to = n * out.width + out.shift
-        for o in range(start, start + count - (C - 1) * stream_rows):  # recomputes the last rows of a stream
-            tile(
-                w,
-                o * size,
-                stream_rows * size,
-                x,
-                n * x_stride,
-                x_stride,
-                inputs,
-                out.y,
-                to + o,
-                stream_rows,
-                out.width,
-            )
-
-    return multiply
-
-
-def product_of(layout: Layout) -> Callable[..., Any]:
-    """The matrix product with w in a layout.
-
-    Its arguments: w and the stride of its rows; the number of inputs (a multiple of WIDTH); x, the stride of
-    its rows and their number; the layout of y; the range of rows of w.
-    """
-    five = _strided_tiles(MAX_ROWS_IN_ONE_PASS, WIDTH // MAX_ROWS_IN_ONE_PASS, layout)
-    four, three, two, one = (_strided_tiles(R, OUTPUTS_PER_TILE, layout) for R in (4, 3, 2, 1))
-    near = tile_of(4, OUTPUTS_PER_TILE, layout, neighbours=True)
-
-    @kernel
-    def multiply(
-        w: Any, size: int, inputs: int, x: Any, x_stride: int, rows: int, out: Outputs, first: int, last: int
-    ) -> None:
-        tile = last - first if rows <= MAX_ROWS_IN_ONE_PASS else _tile_rows(inputs)
-        for start in range(first, last, tile):
-            count = min(tile, last - start)
-            n = INT64_ZERO
-            if rows > 4 and rows % 4 == 1:
-                five(w, size, inputs, x, x_stride, n, out, start, count)
-                n += 5
-            while n + 4 <= rows and (n == 0 or count < OUTPUTS_PER_TILE):
-                four(w, size, inputs, x, x_stride, n, out, start, count)
-                n += 4
-            while n + 4 <= rows:
-                to = n * out.width + out.shift
-                for begin in range(start, start + count, OUTPUTS_PER_TILE):
-                    o = min(begin, start + count - OUTPUTS_PER_TILE)  # recomputes the last ones
-                    near(w, o * size, size, x, n * x_stride, x_stride, inputs, out.y, to + o, 1, out.width)
-                n += 4
-            if n + 3 == rows:
-                three(w, size, inputs, x, x_stride, n, out, start, count)
-            elif n + 2 == rows:
-                two(w, size, inputs, x, x_stride, n, out, start, count)
-            elif n < rows:
-                one(w, size, inputs, x, x_stride, n, out, start, count)
-
-    return multiply
-
-
 GROUP = 256
 """Inputs that are summed before they are added to the total."""
 
-_whole_vectors = product_of(Float32Layout(GROUP))
+
+def _strided_tiles(R: int, C: int) -> Callable[..., Any]:
+    """R rows of x, from the n-th on, with `count` rows of w, C at a time and far apart."""
+    tile = tile_of(R, C, GROUP)
+
+    @kernel
+    def multiply(w: Any, inputs: int, x: Any, n: int, out: Outputs, start: int, count: int) -> None:
+        stream, even = count // C, inputs // WIDTH * WIDTH
+        x_start, to = n * inputs, n * out.width + out.shift
+        for o in range(start, start + count - (C - 1) * stream):  # recomputes the last rows of a stream
+            y_start = to + o
+            tile(w, o * inputs, stream * inputs, x, x_start, inputs, even, out.y, y_start, stream, out.width)
+
+    return multiply
+
+
+_five = _strided_tiles(MAX_ROWS_IN_ONE_PASS, WIDTH // MAX_ROWS_IN_ONE_PASS)
+_four, _three, _two, _one = (_strided_tiles(R, OUTPUTS_PER_TILE) for R in (4, 3, 2, 1))
+_near = tile_of(4, OUTPUTS_PER_TILE, GROUP, neighbours=True)
+
+
+@kernel
+def _multiply_whole_vectors(
+    w: Any, inputs: int, x: Any, rows: int, out: Outputs, first: int, last: int
+) -> None:
+    tile = last - first if rows <= MAX_ROWS_IN_ONE_PASS else _tile_rows(inputs)
+    even = inputs // WIDTH * WIDTH
+    for start in range(first, last, tile):
+        count = min(tile, last - start)
+        n = INT64_ZERO
+        if rows > 4 and rows % 4 == 1:
+            _five(w, inputs, x, n, out, start, count)
+            n += 5
+        while n + 4 <= rows and (n == 0 or count < OUTPUTS_PER_TILE):
+            _four(w, inputs, x, n, out, start, count)
+            n += 4
+        while n + 4 <= rows:
+            to = n * out.width + out.shift
+            for begin in range(start, start + count, OUTPUTS_PER_TILE):
+                o = min(begin, start + count - OUTPUTS_PER_TILE)  # recomputes the last ones
+                _near(w, o * inputs, inputs, x, n * inputs, inputs, even, out.y, to + o, 1, out.width)
+            n += 4
+        if n + 3 == rows:
+            _three(w, inputs, x, n, out, start, count)
+        elif n + 2 == rows:
+            _two(w, inputs, x, n, out, start, count)
+        elif n < rows:
+            _one(w, inputs, x, n, out, start, count)
 
 
 @kernel
@@ -149,6 +128,6 @@ def _add_remainder(w: Any, inputs: int, x: Any, rows: int, out: Outputs, first: 
 @kernel
 def product(w: Any, inputs: int, x: Any, rows: int, out: Outputs, first: int, last: int) -> None:
     """All rows of x with the rows of w from `first` to `last` − 1."""
-    _whole_vectors(w, inputs, inputs // WIDTH * WIDTH, x, inputs, rows, out, first, last)
+    _multiply_whole_vectors(w, inputs, x, rows, out, first, last)
     if inputs % WIDTH:
         _add_remainder(w, inputs, x, rows, out, first, last)

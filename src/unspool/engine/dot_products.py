@@ -6,77 +6,22 @@ R + C loads serve R · C products. The R · C ≤ WIDTH partial sums are reduced
 into one until one vector holds all sums. Reducing them one by one takes several times as long, and for short
 rows longer than the products.
 
-The C rows of w may be neighbours or far apart. A `Layout` defines how their numbers are stored.
+The C rows of w may be neighbours or far apart.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
 from unspool.engine.kernel import inline_kernel, llvm_intrinsic
-from unspool.engine.simd import BOUNDSCHECK, FLOATS, INT, WIDTH, llvm_fma
+from unspool.engine.simd import BOUNDSCHECK, FLOATS, INT, WIDTH, llvm_fma, load_as, store_as
 
 ZERO_VECTOR = ir.Constant(FLOATS, [0.0] * WIDTH)
-
-
-class Layout(Protocol):
-    """The storage of w in groups of numbers, as a generator of LLVM code."""
-
-    group: int | None
-    """Numbers that are summed before they are added to the total; None: all of them."""
-    whole_groups: bool
-    """True if the last group is never shorter."""
-
-    def begin(self, builder: Any, row: Any, start: Any) -> Any:
-        """The offset of the group that contains number `start` of the row at offset `row`."""
-
-    def load(self, builder: Any, data: Any, begin: Any, i: Any) -> Any:
-        """WIDTH numbers of the group at `begin`, from its i-th on."""
-
-    def add_group(self, builder: Any, data: Any, begin: Any, part: Any, total: Any) -> Any:
-        """The total plus the sum `part` of this group."""
-
-    def end(self, row: int, length: int) -> int:
-        """The offset behind a row, to check bounds; a kernel."""
-
-
-def llvm_load(builder: Any, data: Any, index: Any) -> Any:
-    """data[index : index + WIDTH] as an LLVM vector."""
-    vector = builder.load(builder.bitcast(builder.gep(data, [index]), FLOATS.as_pointer()))
-    vector.align = 4
-    return vector
-
-
-class Float32Layout:
-    """float32 numbers one after another."""
-
-    whole_groups = False
-
-    def __init__(self, group: int | None = None) -> None:
-        self.group = group
-
-    def begin(self, builder: Any, row: Any, start: Any) -> Any:
-        """Groups are contiguous."""
-        return builder.add(row, start)
-
-    def load(self, builder: Any, data: Any, begin: Any, i: Any) -> Any:
-        """A plain load."""
-        return llvm_load(builder, data, builder.add(begin, i))
-
-    def add_group(self, builder: Any, data: Any, begin: Any, part: Any, total: Any) -> Any:  # noqa: ARG002
-        """total + part."""
-        return builder.fadd(total, part)
-
-    @staticmethod
-    @inline_kernel
-    def end(row: int, length: int) -> int:
-        """The offset behind its last number."""
-        return row + length
 
 
 def _reduce_to_vector(builder: Any, sums: Sequence[Any]) -> Any:
@@ -97,50 +42,52 @@ def _offsets(builder: Any, begin: Any, stride: Any, count: int) -> list[Any]:
 
 
 def _accumulate(
-    builder: Any, layout: Layout, w: Any, ws: list[Any], x: Any, xs: list[Any], length: Any
+    builder: Any, group: int | None, w: Any, ws: list[Any], x: Any, xs: list[Any], length: Any
 ) -> list[Any]:
     """The partial sums of all products of the rows at offsets `ws` and `xs`, those of xs[0] first."""
     C, kind = len(ws), length.type
     total_slots = [cgutils.alloca_once_value(builder, ZERO_VECTOR) for _ in range(len(xs) * C)]
     part_slots = [cgutils.alloca_once_value(builder, ZERO_VECTOR) for _ in total_slots]
-    group = length if layout.group is None else kind(layout.group)
+    group_size = length if group is None else kind(group)
     # If the length is 0, a step of 0 would never end.
-    step = builder.select(builder.icmp_signed("<", group, kind(WIDTH)), kind(WIDTH), group)
+    step = builder.select(builder.icmp_signed("<", group_size, kind(WIDTH)), kind(WIDTH), group_size)
     with cgutils.for_range_slice(builder, kind(0), length, step, kind) as (start, _):
-        for it in part_slots:
-            builder.store(ZERO_VECTOR, it)
-        size = group
-        if not layout.whole_groups:
-            left = builder.sub(length, start)
-            size = builder.select(builder.icmp_signed("<", group, left), group, left)
-        begins = [layout.begin(builder, row, start) for row in ws]
-        mine = [builder.add(row, start) for row in xs]
+        for slot in part_slots:
+            builder.store(ZERO_VECTOR, slot)
+        left = builder.sub(length, start)
+        size = builder.select(builder.icmp_signed("<", group_size, left), group_size, left)
+        w_starts, x_starts = ([builder.add(row, start) for row in rows] for rows in (ws, xs))
         with cgutils.for_range_slice(builder, kind(0), size, kind(WIDTH), kind) as (i, _):
-            w_vectors = [layout.load(builder, w, begin, i) for begin in begins]
-            for r, row in enumerate(mine):
-                x_vector = llvm_load(builder, x, builder.add(row, i))
+            w_vectors = [_load(builder, w, builder.add(begin, i)) for begin in w_starts]
+            for r, begin in enumerate(x_starts):
+                x_vector = _load(builder, x, builder.add(begin, i))
                 for slot, w_vector in zip(part_slots[r * C : (r + 1) * C], w_vectors, strict=True):
                     builder.store(llvm_fma(builder, w_vector, x_vector, builder.load(slot)), slot)
-        for k, (it, new) in enumerate(zip(total_slots, part_slots, strict=True)):
-            total = layout.add_group(builder, w, begins[k % C], builder.load(new), builder.load(it))
-            builder.store(total, it)
-    return [builder.load(it) for it in total_slots]
+        for total, part in zip(total_slots, part_slots, strict=True):
+            builder.store(builder.fadd(builder.load(total), builder.load(part)), total)
+    return [builder.load(slot) for slot in total_slots]
+
+
+def _load(builder: Any, data: Any, index: Any) -> Any:
+    return load_as(builder, builder.gep(data, [index]), FLOATS)
 
 
 def _store(builder: Any, totals: Any, rows: list[Any], column_stride: Any, C: int, y: Any) -> None:
-    """Store the totals, which are `beside` apart in y; None: C neighbours of one row are stored at once."""
+    """Store the totals `column_stride` apart in y; None: C neighbours of one row are stored at once."""
     for r, row in enumerate(rows):
         if column_stride is None:
             order = ir.Constant(ir.VectorType(INT, C), list(range(r * C, (r + 1) * C)))
             some = builder.shuffle_vector(totals, ir.Constant(FLOATS, ir.Undefined), order)
-            builder.store(some, builder.bitcast(builder.gep(y, [row]), some.type.as_pointer()), align=4)
+            store_as(builder, builder.gep(y, [row]), some)
             continue
         for c, place in enumerate(_offsets(builder, row, column_stride, C)):
             builder.store(builder.extract_element(totals, INT(r * C + c)), builder.gep(y, [place]))
 
 
-def tile_of(R: int, C: int, layout: Layout, neighbours: bool = False) -> Callable[..., Any]:
+def tile_of(R: int, C: int, group: int | None = None, neighbours: bool = False) -> Callable[..., Any]:
     """The kernel for R rows of x and C rows of w, R · C ≤ WIDTH.
+
+    `group` numbers are summed before they are added to the total (None: all of them).
 
     Its arguments: w, the offset of its first row and the stride of its rows; the same for x; the length of
     all rows (a multiple of WIDTH); y, the offset of the first result, and the strides in y of the results of
@@ -159,17 +106,13 @@ def tile_of(R: int, C: int, layout: Layout, neighbours: bool = False) -> Callabl
 
             _, w_start, w_stride, _, x_start, x_stride, length, _, y_start, y_step, y_stride = args
             ws, xs = _offsets(builder, w_start, w_stride, C), _offsets(builder, x_start, x_stride, R)
-            totals = _reduce_to_vector(
-                builder, _accumulate(builder, layout, data(0), ws, data(3), xs, length)
-            )
+            totals = _reduce_to_vector(builder, _accumulate(builder, group, data(0), ws, data(3), xs, length))
             rows = _offsets(builder, y_start, y_stride, R)
             _store(builder, totals, rows, None if neighbours else y_step, C, data(7))
             return context.get_dummy_value()
 
         int_ = types.intp
         return types.void(w, int_, int_, x, int_, int_, int_, y, int_, int_, int_), build
-
-    end = layout.end
 
     @inline_kernel
     def tile(
@@ -178,7 +121,7 @@ def tile_of(R: int, C: int, layout: Layout, neighbours: bool = False) -> Callabl
     ) -> None:  # fmt: skip
         if BOUNDSCHECK and (
             min(w_start, x_start, y_start) < 0
-            or end(w_start + (C - 1) * w_stride, length) > w.size
+            or w_start + (C - 1) * w_stride + length > w.size
             or x_start + (R - 1) * x_stride + length > x.size
             or y_start + (R - 1) * y_stride + (C - 1) * y_step >= y.size
             or (neighbours and y_step != 1)

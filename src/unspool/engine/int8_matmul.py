@@ -33,7 +33,9 @@ from unspool.engine.simd import (
     llvm_prefetch,
     llvm_splat,
     load,
+    load_as,
     store,
+    store_as,
 )
 from unspool.engine.simd_bytes import (
     DIGIT_RECORD,
@@ -81,9 +83,7 @@ class GroupProduct(Protocol):
 
 def load_at(builder: Any, data: Any, index: Any, kind: Any) -> Any:
     """Load a value of this type at data[index]."""
-    value = builder.load(builder.bitcast(builder.gep(data, [index]), kind.as_pointer()))
-    value.align = 4
-    return value
+    return load_as(builder, builder.gep(data, [index]), kind)
 
 
 def tile_of(R: int, group_product: GroupProduct) -> Callable[..., Any]:
@@ -132,7 +132,7 @@ def tile_of(R: int, group_product: GroupProduct) -> Callable[..., Any]:
                 row = builder.add(y_start, builder.mul(y_stride, kind(r)))
                 for h, total in enumerate(registers):
                     where = builder.gep(data(7), [builder.add(row, kind(h * WIDTH))])
-                    builder.store(builder.load(total), builder.bitcast(where, FLOATS.as_pointer()), align=4)
+                    store_as(builder, where, builder.load(total))
             return context.get_dummy_value()
 
         number = types.intp

@@ -2,7 +2,7 @@
 
     @kernel, @inline_kernel   compiled into the kernels and entries that call them
     @entry                    called from Python without the GIL, compiled once and cached on disk
-    @llvm_intrinsic           a few LLVM instructions
+    instruction, memory_instruction, @llvm_intrinsic   a few LLVM instructions
 
 No option lets the compiler reorder sums: `simd` fixes the order of every sum.
 """
@@ -10,6 +10,7 @@ No option lets the compiler reorder sums: `simd` fixes the order of every sum.
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import Parameter, Signature
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -71,13 +72,44 @@ def llvm_intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:
     return compiled
 
 
-@llvm_intrinsic
-def call_address(_: Any, address: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any) -> Any:
-    """Call the void function of six int64 at an address, so that many kernels share one compiled function."""
+def instruction(emit: Callable[..., Any], result: Any, *arguments: Any) -> Callable[..., Any]:
+    """The function of these numba types whose body is emit(builder, *LLVM values)."""
 
-    def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
-        signature = ir.FunctionType(ir.VoidType(), [ir.IntType(64)] * 6)
-        builder.call(builder.inttoptr(args[0], signature.as_pointer()), args[1:])
-        return None
+    def definition(_: Any, *__: Any) -> Any:
+        def build(context: Any, builder: Any, __: Any, values: Any) -> Any:
+            value = emit(builder, *values)
+            return context.get_dummy_value() if result is types.void else value
 
-    return types.void(*[types.int64] * 7), build
+        return result(*arguments), build
+
+    return _fixed_arity_intrinsic(definition, len(arguments))
+
+
+def memory_instruction(emit: Callable[..., Any], result: Any, *arguments: Any) -> Callable[..., Any]:
+    """The function of (array, index, *arguments) whose body is emit(builder, pointer to array[index], …)."""
+
+    def definition(_: Any, array: Any, *__: Any) -> Any:
+        def build(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            data = context.make_array(signature.args[0])(context, builder, values[0]).data
+            value = emit(builder, builder.gep(data, [values[1]]), *values[2:])
+            return context.get_dummy_value() if result is types.void else value
+
+        return result(array, types.intp, *arguments), build
+
+    return _fixed_arity_intrinsic(definition, 2 + len(arguments))
+
+
+def _fixed_arity_intrinsic(definition: Any, arity: int) -> Callable[..., Any]:
+    """numba reads the arity of an intrinsic from its signature."""
+    names = ["context", *(f"argument_{i}" for i in range(arity))]
+    definition.__signature__ = Signature([Parameter(name, Parameter.POSITIONAL_ONLY) for name in names])
+    return llvm_intrinsic(definition)
+
+
+def _call_address(builder: Any, address: Any, *values: Any) -> None:
+    function = ir.FunctionType(ir.VoidType(), [ir.IntType(64)] * 6)
+    builder.call(builder.inttoptr(address, function.as_pointer()), values)
+
+
+call_address = instruction(_call_address, types.void, *[types.int64] * 7)
+"""Call the void function of six int64 at an address, so that many kernels share one compiled function."""

@@ -11,90 +11,71 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unspool.engine.attention import BLOCK
-from unspool.engine.compile_cache import CompiledEntry, kernel_version
+from unspool.engine.compile_cache import CompiledEntry
 from unspool.engine.kernel import INT64_ZERO, entry
 from unspool.engine.memory import return_buffer, take_buffer
 from unspool.engine.simd import copy_floats
 from unspool.engine.weight_table import ModelShape
 
 
-def compiled_copy(version: int) -> Any:
-    """The entry for a version: copy the filled part of blocks, for all rows in one call."""
+@partial(CompiledEntry, "copies of KV cache blocks (once, a second)")
+@entry
+def copy_blocks(kv: Any, strips: Any, copies: Any) -> None:
+    """For each (source, target, tokens) of `copies`, copy so many tokens from one block to another.
 
-    @entry
-    def copy_blocks(kv: Any, strips: Any, copies: Any) -> int:
-        """For each (source, target, tokens) of `copies`, copy so many tokens from one block to another.
-
-        `strips` holds the floats per token of each strip.
-        """
-        block_size = BLOCK * strips.sum()
-        for n in range(len(copies)):
-            source, target, tokens = copies[n]
-            at = 0
-            for width in strips:
-                copy_floats(kv, source * block_size + at, kv, target * block_size + at, tokens * width)
-                at += BLOCK * width
-        return version
-
-    return copy_blocks
+    `strips` holds the floats per token of each strip.
+    """
+    block_size = BLOCK * strips.sum()
+    for n in range(len(copies)):
+        source, target, tokens = copies[n]
+        at = 0
+        for width in strips:
+            copy_floats(kv, source * block_size + at, kv, target * block_size + at, tokens * width)
+            at += BLOCK * width
 
 
-copy_blocks = CompiledEntry("copies of KV cache blocks (once, a second)", compiled_copy(kernel_version()))
-
-
-def compiled_assignment(version: int) -> Any:
-    """The entry for a version: give each row that will write blocks that it does not share.
+@partial(CompiledEntry, "the assignment of KV cache blocks (once, a second)")
+@entry
+def assign_blocks(
+    blocks: Any, users: Any, lengths: Any, counts: Any, free: Any, copies: Any, result: Any
+) -> None:
+    """Let row n write counts[n] tokens after its first lengths[n], into blocks that it does not share.
 
     The rows of a beam diverge at almost every step, so one call handles all rows; `copy_blocks` then copies.
+    Rows take blocks from `free`, which changes `blocks` (NO_BLOCK where a row has none) and the reference
+    counts `users`. For each shared block, (from, to, tokens) is written to `copies`. result: the number
+    of copies, and how many free blocks are missing; if any are, nothing changes.
     """
-
-    @entry
-    def own_blocks(
-        blocks: Any, users: Any, lengths: Any, counts: Any, free: Any, copies: Any, result: Any
-    ) -> int:
-        """Let row n write counts[n] tokens after its first lengths[n].
-
-        Rows take blocks from `free`, which changes `blocks` (NO_BLOCK where a row has none) and the reference
-        counts `users`. For each shared block, (from, to, tokens) is written to `copies`. result: the number
-        of copies, and how many free blocks are missing; if any are, nothing changes.
-        """
-        taken = INT64_ZERO
-        for n in range(len(lengths)):
-            end = (lengths[n] + counts[n] - 1) // BLOCK + 1 if counts[n] else INT64_ZERO
-            for place in range(lengths[n] // BLOCK, end):
-                block = blocks[n, place]
-                if block >= 0 and users[block] == 1:
-                    continue
-                if block >= 0:
-                    users[block] -= 1
-                # (block, row, place) for now; the loop below replaces it.
-                copies[taken, 0], copies[taken, 1], copies[taken, 2] = block, n, place
-                taken += 1
-        result[0], result[1] = 0, max(taken - free.size, 0)
-        for i in range(taken):
-            block, n, place = copies[i, 0], copies[i, 1], copies[i, 2]
-            if result[1] > 0:  # too few free blocks: undo
-                users[block if block >= 0 else 0] += 1 if block >= 0 else 0
+    taken = INT64_ZERO
+    for n in range(len(lengths)):
+        end = (lengths[n] + counts[n] - 1) // BLOCK + 1 if counts[n] else INT64_ZERO
+        for place in range(lengths[n] // BLOCK, end):
+            block = blocks[n, place]
+            if block >= 0 and users[block] == 1:
                 continue
-            blocks[n, place], users[free[i]] = free[i], 1
             if block >= 0:
-                at = result[0]
-                copies[at, 0], copies[at, 1], copies[at, 2] = block, free[i], lengths[n] - place * BLOCK
-                result[0] += 1
-        return version
-
-    return own_blocks
-
-
-assign_blocks = CompiledEntry(
-    "the assignment of KV cache blocks (once, a second)", compiled_assignment(kernel_version())
-)
+                users[block] -= 1
+            # (block, row, place) for now; the loop below replaces it.
+            copies[taken, 0], copies[taken, 1], copies[taken, 2] = block, n, place
+            taken += 1
+    result[0], result[1] = 0, max(taken - free.size, 0)
+    for i in range(taken):
+        block, n, place = copies[i, 0], copies[i, 1], copies[i, 2]
+        if result[1] > 0:  # too few free blocks: undo
+            users[block if block >= 0 else 0] += 1 if block >= 0 else 0
+            continue
+        blocks[n, place], users[free[i]] = free[i], 1
+        if block >= 0:
+            at = result[0]
+            copies[at, 0], copies[at, 1], copies[at, 2] = block, free[i], lengths[n] - place * BLOCK
+            result[0] += 1
 
 
 MIN_BLOCKS = 128

@@ -4,10 +4,11 @@ If these parts change, `kernel` falls back to numba's documented decorators: ker
 are not cached on disk, but compute the same.
 
 Disk cache: before numba looks for a function on disk it imports everything that compiling might need, which
-takes longer than a first token. Here this is imported only to compile. Cached code is a pickle, which can run
-code when it is read, so it is written to and read from only a folder that no other user can write to: below
-the user's cache folder (UNSPOOL_CACHE) or NUMBA_CACHE_DIR. If such a folder cannot be made or the disk is
-full, one warning is shown and kernels are compiled for this process alone.
+takes longer than a first token. Here this is imported only to compile. A change in any file of this package
+compiles an entry again; numba checks only the entry's own file. Cached code is a pickle, which can run code
+when it is read, so it is written to and read from only a folder that no other user can write to: below the
+user's cache folder (UNSPOOL_CACHE) or NUMBA_CACHE_DIR. If such a folder cannot be made or the disk is full,
+one warning is shown and kernels are compiled for this process alone.
 
 Quick compiler: numba optimises each function together with everything that it calls and emits machine code,
 so a kernel six calls deep is optimised six times. A kernel that only other kernels call is lowered to LLVM IR
@@ -35,13 +36,24 @@ CHANGED = (AttributeError, TypeError)
 """Errors that mean that numba has changed."""
 
 
+def source_fingerprint(folder: Path) -> bytes:
+    """A hash of all Python files of a folder."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.digest()
+
+
+KERNEL_FINGERPRINT = source_fingerprint(Path(__file__).parent)
+
+
 class PrivateLocator:
     """numba's interface for the place of one function's compiled code."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._py_file = function.__code__.co_filename
+        self._py_file = Path(function.__code__.co_filename)
         self._line = function.__code__.co_firstlineno
-        self._path = _kernel_folder(str(Path(self._py_file).parent))
+        self._path = _kernel_folder(str(self._py_file.parent))
 
     def get_cache_path(self) -> str:
         """The folder."""
@@ -52,8 +64,8 @@ class PrivateLocator:
         private_folder(Path(self._path))
 
     def get_source_stamp(self) -> bytes:
-        """A hash of the source file."""
-        return hashlib.sha256(Path(self._py_file).read_bytes()).digest()
+        """A hash of the function's file and of all kernels, which it may contain."""
+        return KERNEL_FINGERPRINT + hashlib.sha256(self._py_file.read_bytes()).digest()
 
     def get_disambiguator(self) -> str:
         """Distinguishes functions of one name in one file."""
@@ -74,7 +86,8 @@ class PrivateCacheImpl(CompileResultCacheImpl):  # type: ignore[misc]
     def __init__(self, function: Callable[..., Any]) -> None:
         self._lineno = function.__code__.co_firstlineno
         self._locator = PrivateLocator(function)
-        name = f"{Path(self._locator._py_file).stem}.{function.__qualname__}"
+        checks = ".checked" if config.BOUNDSCHECK else ""
+        name = f"{self._locator._py_file.stem}.{function.__qualname__}{checks}"
         self._filename_base = self.get_filename_base(name, getattr(sys, "abiflags", ""))
 
 
@@ -91,6 +104,13 @@ class EntryCache(FunctionCache):  # type: ignore[misc]
     """The compiled versions of one function, by the types of its arguments."""
 
     _impl_class = PrivateCacheImpl
+
+    def _index_key(self, sig: Any, codegen: Any) -> Any:
+        """Types and processor; numba's key contains a closure, which differs between processes.
+
+        So functions that are generated from one definition need different names.
+        """
+        return sig, codegen.magic_tuple()
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The version for these types; None if it is not cached or its file is damaged."""

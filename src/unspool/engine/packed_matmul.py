@@ -6,14 +6,7 @@ A format defines `unpack_…(w, at, i)`: WIDTH numbers, from number i on, of the
 of x they are multiplied one after another. For several rows, a few rows of w are unpacked into a tile that
 stays in the cache, and `dense_matmul` multiplies the tile. The order of every sum is the same both ways.
 
-Each format is compiled separately when a model first needs it, and called by its address.
-
-    Q8_0   d · q             32 numbers: d in float16, q in bytes
-    Q4_0   d · (q − 8)       32: d, then 16 bytes, low nibbles before high ones
-    Q4_1   d · q + m         32: d, m, the same nibbles
-    Q4_K   (d·s) q − dmin·m  256: d, dmin, 12 bytes with s and m of 8 groups in 6 bits each, then nibbles
-    Q5_K   the same          with 32 bytes of fifth bits before the nibbles
-    Q6_K   (d·s)(q − 32)     256: 128 bytes of low nibbles, 64 of upper pairs of bits, s of 16 groups, d
+Each format (`weight_formats`) is compiled separately when a model first needs it, and called by its address.
 
 Gerganov et al., ggml-common.h and ggml-quants.c (papers.bib: gerganov2023ggml).
 """
@@ -28,7 +21,7 @@ import numpy as np
 from numba import types
 
 from unspool.engine import dense_matmul
-from unspool.engine.compile_cache import CompileNotice, kernel_version, show_notice
+from unspool.engine.compile_cache import CompileNotice
 from unspool.engine.dense_matmul import GROUP, Outputs
 from unspool.engine.kernel import c_callback, call_address, inline_kernel, kernel
 from unspool.engine.memory import MAX_STACK_FLOATS, bytes_at, floats_at, stack_alloc
@@ -138,117 +131,54 @@ def tile_rows(inputs: int) -> int:
     return max(1, min(64, TILE_FLOATS // inputs // 2 * 2), min(4, MAX_STACK_FLOATS // inputs))
 
 
-@inline_kernel
-def _multiply_row(
-    values: Any, block: int, size: int, address: int, inputs: int, x_at: int, y_at: int, first: int, last: int
-) -> None:
-    """y[first : last] of one row of x, or, if x_at is 0, row `first` unpacked. A block has `size` bytes."""
-    blocks = inputs // block
-    w = bytes_at(address, last * blocks * size)
-    if x_at == 0:
-        y = floats_at(y_at, inputs)
-        for b in range(blocks):
-            for i in range(0, block, WIDTH):
-                store(y, b * block + i, values(w, (first * blocks + b) * size, i))
-        return
-    x, y, together = floats_at(x_at, inputs), floats_at(y_at, last), GROUP // block
-    for o in range(first, last):
-        A = splat(ZERO)
-        for start in range(0, blocks, together):
-            a = splat(ZERO)
-            for b in range(start, min(start + together, blocks)):
-                for i in range(0, block, WIDTH):
-                    a = fma(values(w, (o * blocks + b) * size, i), load(x, b * block + i), a)
-            A = vadd(A, a)
-        y[o] = vsum(A)
-
-
-# One function per format, because numba's disk cache cannot tell generated functions apart. They contain the
-# version, which is never 0, so that a change in any kernel compiles them again.
-
-
-def _q8_0(version: int) -> Any:
-    def q8_0(w: int, inputs: int, x: int, y: int, first: int, last: int) -> None:
-        if version:
-            _multiply_row(unpack_q8_0, 32, 34, w, inputs, x, y, first, last)
-
-    return q8_0
-
-
-def _q4_0(version: int) -> Any:
-    def q4_0(w: int, inputs: int, x: int, y: int, first: int, last: int) -> None:
-        if version:
-            _multiply_row(unpack_q4_0, 32, 18, w, inputs, x, y, first, last)
-
-    return q4_0
-
-
-def _q4_1(version: int) -> Any:
-    def q4_1(w: int, inputs: int, x: int, y: int, first: int, last: int) -> None:
-        if version:
-            _multiply_row(unpack_q4_1, 32, 20, w, inputs, x, y, first, last)
-
-    return q4_1
-
-
-def _q4_k(version: int) -> Any:
-    def q4_k(w: int, inputs: int, x: int, y: int, first: int, last: int) -> None:
-        if version:
-            _multiply_row(unpack_q4_k, 256, 144, w, inputs, x, y, first, last)
-
-    return q4_k
-
-
-def _q5_k(version: int) -> Any:
-    def q5_k(w: int, inputs: int, x: int, y: int, first: int, last: int) -> None:
-        if version:
-            _multiply_row(unpack_q5_k, 256, 176, w, inputs, x, y, first, last)
-
-    return q5_k
-
-
-def _q6_k(version: int) -> Any:
-    def q6_k(w: int, inputs: int, x: int, y: int, first: int, last: int) -> None:
-        if version:
-            _multiply_row(unpack_q6_k, 256, 210, w, inputs, x, y, first, last)
-
-    return q6_k
-
-
-def _f16(version: int) -> Any:
-    def f16(w: int, inputs: int, x: int, y: int, first: int, last: int) -> None:
-        if version:
-            _multiply_row(unpack_f16, HALF_BLOCK, 2 * HALF_BLOCK, w, inputs, x, y, first, last)
-
-    return f16
-
-
-def _bf16(version: int) -> Any:
-    def bf16(w: int, inputs: int, x: int, y: int, first: int, last: int) -> None:
-        if version:
-            _multiply_row(unpack_bf16, HALF_BLOCK, 2 * HALF_BLOCK, w, inputs, x, y, first, last)
-
-    return bf16
-
-
-PRODUCTS: dict[WeightFormat, Callable[[int], Any]] = {
-    F16: _f16,
-    BF16: _bf16,
-    Q8_0: _q8_0,
-    Q4_0: _q4_0,
-    Q4_1: _q4_1,
-    Q4_K: _q4_k,
-    Q5_K: _q5_k,
-    Q6_K: _q6_k,
+UNPACK: dict[WeightFormat, Any] = {
+    F16: unpack_f16,
+    BF16: unpack_bf16,
+    Q8_0: unpack_q8_0,
+    Q4_0: unpack_q4_0,
+    Q4_1: unpack_q4_1,
+    Q4_K: unpack_q4_k,
+    Q5_K: unpack_q5_k,
+    Q6_K: unpack_q6_k,
 }
-"""Format → its function for a version."""
+"""Format → its unpacking kernel."""
+
+
+def _product_of(kind: WeightFormat) -> Callable[..., None]:
+    unpack, halves = UNPACK[kind], kind.block == 1
+    block, size = (HALF_BLOCK, 2 * HALF_BLOCK) if halves else (kind.block, kind.block_bytes)
+    together = GROUP // block
+
+    def multiply_row(address: int, inputs: int, x_at: int, y_at: int, first: int, last: int) -> None:
+        """y[first : last] of one row of x, or, if x_at is 0, row `first` of w unpacked."""
+        blocks = inputs // block
+        w = bytes_at(address, last * blocks * size)
+        if x_at == 0:
+            y = floats_at(y_at, inputs)
+            for b in range(blocks):
+                for i in range(0, block, WIDTH):
+                    store(y, b * block + i, unpack(w, (first * blocks + b) * size, i))
+            return
+        x, y = floats_at(x_at, inputs), floats_at(y_at, last)
+        for o in range(first, last):
+            A = splat(ZERO)
+            for start in range(0, blocks, together):
+                a = splat(ZERO)
+                for b in range(start, min(start + together, blocks)):
+                    for i in range(0, block, WIDTH):
+                        a = fma(unpack(w, (o * blocks + b) * size, i), load(x, b * block + i), a)
+                A = vadd(A, a)
+            y[o] = vsum(A)
+
+    multiply_row.__qualname__ = kind.name  # the disk cache tells generated functions apart by their names
+    return multiply_row
 
 
 @cache
 def compiled_product(kind: WeightFormat) -> Any:
     """The compiled function of a format, whose `address` is in the weight table."""
-    with show_notice(CompileNotice(f"matrix products with {kind.name} weights")):
-        return c_callback(PRODUCT_SIGNATURE, PRODUCTS[kind](kernel_version()))
+    with CompileNotice(f"matrix products with {kind.name} weights"):
+        return c_callback(PRODUCT_SIGNATURE, _product_of(kind))
 
 
 @kernel

@@ -14,6 +14,7 @@ draws it again in float64.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,7 +32,7 @@ from unspool.engine import (
     TYPICAL,
     truncation,
 )
-from unspool.engine.compile_cache import CompiledEntry, kernel_version
+from unspool.engine.compile_cache import CompiledEntry
 from unspool.engine.kernel import INT64_ZERO, entry, kernel
 from unspool.engine.sampling_passes import (
     BLOCK,
@@ -227,20 +228,13 @@ def _draw_chunks(
     barrier(queue, 0, u.size)
 
 
-def compiled_draw(version: int) -> Any:
-    """The entry for a version."""
-
-    @entry
-    def draw_rows(
-        scores: Any, codes: Any, parameters: Any, u: Any, drawn: Drawn, memory: Any, queue: Any
-    ) -> int:
-        _draw_chunks(scores, codes, parameters, u, drawn, memory, queue)
-        return version
-
-    return draw_rows
-
-
-draw_rows = CompiledEntry("the sampler (once, about 10 seconds)", compiled_draw(kernel_version()))
+@partial(CompiledEntry, "the sampler (once, about 10 seconds)")
+@entry
+def draw_rows(
+    scores: Any, codes: Any, parameters: Any, u: Any, drawn: Drawn, memory: Any, queue: Any
+) -> None:
+    """Draw a token for each row."""
+    _draw_chunks(scores, codes, parameters, u, drawn, memory, queue)
 
 
 WORTH_SHARING = 200_000

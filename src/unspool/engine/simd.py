@@ -16,6 +16,7 @@ a processor lacks one, LLVM emits smaller instructions with the same result.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from numba import config, types
 from numba.core import cgutils
 from numba.extending import models, register_model
 
-from unspool.engine.kernel import inline_kernel, kernel, llvm_intrinsic
+from unspool.engine.kernel import inline_kernel, instruction, kernel, memory_instruction
 
 
 def cpu_has(feature: str) -> bool:
@@ -76,48 +77,132 @@ class VectorModel(models.PrimitiveModel):  # type: ignore[misc]
 VECTOR = VectorType("FloatVector", FLOATS)
 
 
+# Generators of LLVM code: `builder` and LLVM values → an LLVM value.
+
+
 def int_constant(value: int) -> ir.Constant:
     """A vector with one integer in all elements."""
     return ir.Constant(INTS, [value] * WIDTH)
 
 
-def call_llvm(builder: Any, name: str, *args: Any) -> Any:
-    """Call the LLVM function `name` on vectors."""
-    kind = ir.FunctionType(args[0].type, [arg.type for arg in args])
-    function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.v{WIDTH}f32")
-    return builder.call(function, args)
+def llvm_call(builder: Any, name: str, result: Any, *args: Any) -> Any:
+    """Call the LLVM function `name`."""
+    kind = ir.FunctionType(result, [arg.type for arg in args])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}"), args)
+
+
+def call_on_vectors(builder: Any, name: str, *args: Any) -> Any:
+    """Call the LLVM function `name` on float32 vectors."""
+    return llvm_call(builder, f"{name}.v{WIDTH}f32", FLOATS, *args)
 
 
 def llvm_fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
-    """a · b + c of LLVM values."""
-    return call_llvm(builder, "fma", a, b, c) if HAS_FMA else builder.fadd(builder.fmul(a, b), c)
+    """a · b + c of vectors or numbers, rounded once."""
+    if not HAS_FMA:
+        return builder.fadd(builder.fmul(a, b), c)
+    return llvm_call(builder, "fma.f32" if a.type == FLOAT else f"fma.v{WIDTH}f32", a.type, a, b, c)
 
 
-def pointer(context: Any, builder: Any, kind: Any, array: Any, index: Any, to: Any) -> Any:
-    """A pointer to array[index], of type `to`."""
-    data = context.make_array(kind)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [index]), to.as_pointer())
+def llvm_splat(builder: Any, value: Any) -> Any:
+    """A vector with one value in all elements."""
+    undefined = ir.Constant(ir.VectorType(value.type, WIDTH), ir.Undefined)
+    return builder.shuffle_vector(
+        builder.insert_element(undefined, value, INT(0)), undefined, int_constant(0)
+    )
 
 
-@llvm_intrinsic
-def _load(_: Any, array: Any, index: Any) -> Any:
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        vector = builder.load(pointer(context, builder, signature.args[0], args[0], args[1], FLOATS))
-        vector.align = 4
-        return vector
-
-    return VECTOR(array, types.intp), build
+def load_as(builder: Any, where: Any, kind: Any, align: int = 4) -> Any:
+    """Load a value of this type from a pointer."""
+    value = builder.load(builder.bitcast(where, kind.as_pointer()))
+    value.align = align
+    return value
 
 
-@llvm_intrinsic
-def _store(_: Any, array: Any, index: Any, vector: Any) -> Any:
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.store(
-            args[2], pointer(context, builder, signature.args[0], args[0], args[1], FLOATS), align=4
+def store_as(builder: Any, where: Any, value: Any) -> None:
+    """Store a value of any type at a pointer."""
+    builder.store(value, builder.bitcast(where, value.type.as_pointer()), align=4)
+
+
+def llvm_prefetch(builder: Any, where: Any) -> None:
+    """Prefetch the memory at a pointer into the cache."""
+    where = builder.bitcast(where, ir.IntType(8).as_pointer())
+    llvm_call(builder, "prefetch.p0", ir.VoidType(), where, INT(0), INT(3), INT(1))
+
+
+def _exp2(builder: Any, a: Any) -> Any:
+    exponent = builder.add(builder.fptosi(a, INTS), int_constant(127))
+    return builder.bitcast(builder.shl(exponent, int_constant(23)), FLOATS)
+
+
+def _choose(builder: Any, comparison: str, a: Any, b: Any, yes: Any, no: Any) -> Any:
+    return builder.select(builder.fcmp_ordered(comparison, a, b), yes, no)
+
+
+def _select_first(builder: Any, a: Any, count: Any, b: Any) -> Any:
+    places = ir.Constant(INTS, list(range(WIDTH)))
+    counts = llvm_splat(builder, builder.trunc(count, INT))
+    return builder.select(builder.icmp_signed("<", places, counts), a, b)
+
+
+def _reduce(builder: Any, vector: Any, combine: Callable[[Any, Any], Any]) -> Any:
+    """Reduce a vector to one number: halves, then quarters, … then the last two elements."""
+    for half in HALVES:
+        order = ir.Constant(INTS, [(element + half) % WIDTH for element in range(WIDTH)])
+        vector = combine(
+            vector, builder.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), order)
         )
-        return context.get_dummy_value()
+    return builder.extract_element(vector, INT(0))
 
-    return types.void(array, types.intp, vector), build
+
+def _sum(builder: Any, vector: Any) -> Any:
+    return _reduce(builder, vector, builder.fadd)
+
+
+def _max_element(builder: Any, vector: Any) -> Any:
+    return _reduce(builder, vector, lambda x, y: builder.select(builder.fcmp_unordered(">", x, y), x, y))
+
+
+def vector_instruction(emit: Callable[..., Any], arguments: int) -> Callable[..., Any]:
+    """The function of this many vectors that returns a vector."""
+    return instruction(emit, VECTOR, *[VECTOR] * arguments)
+
+
+vadd = vector_instruction(lambda builder, a, b: builder.fadd(a, b), 2)
+vmul = vector_instruction(lambda builder, a, b: builder.fmul(a, b), 2)
+vdiv = vector_instruction(lambda builder, a, b: builder.fdiv(a, b), 2)
+fma = vector_instruction(llvm_fma, 3)
+"""a · b + c, rounded once."""
+scalar_fma = instruction(llvm_fma, types.float32, *[types.float32] * 3)
+"""The same of numbers."""
+vmin = vector_instruction(lambda builder, a, b: _choose(builder, "<", a, b, a, b), 2)
+"""The minimum of each pair; a NaN in b stays NaN."""
+vmax = vector_instruction(lambda builder, a, b: _choose(builder, ">", a, b, a, b), 2)
+"""The maximum of each pair; a NaN in b stays NaN."""
+vround = vector_instruction(lambda builder, a: call_on_vectors(builder, "rint", a), 1)
+"""Round to the nearest integers."""
+vexp2 = vector_instruction(_exp2, 1)
+"""2^a for integers a from −126 to 127, by writing a into the exponent bits."""
+vabs_difference = vector_instruction(
+    lambda builder, a, b: call_on_vectors(builder, "fabs", builder.fsub(a, b)), 2
+)
+"""|a − b|."""
+select_ge = vector_instruction(
+    lambda builder, x, floor, yes, no: _choose(builder, ">=", x, floor, yes, no), 4
+)
+"""select_ge(x, floor, yes, no): yes if x ≥ floor, else no (also for NaN)."""
+select_first = instruction(_select_first, VECTOR, VECTOR, types.int64, VECTOR)
+"""select_first(a, count, b): the first `count` elements of a and the other elements of b."""
+splat = instruction(llvm_splat, VECTOR, types.float32)
+"""A vector with one number in all elements."""
+vsum = instruction(_sum, types.float32, VECTOR)
+"""The sum of the elements, in the order of the module docstring."""
+vmax_element = instruction(_max_element, types.float32, VECTOR)
+"""The largest element."""
+first_element = instruction(lambda builder, a: builder.extract_element(a, INT(0)), types.float32, VECTOR)
+prefetch = memory_instruction(llvm_prefetch, types.void)
+"""Prefetch array[index], which may be outside the array, into the cache."""
+_load = memory_instruction(lambda builder, where: load_as(builder, where, FLOATS), VECTOR)
+_store = memory_instruction(store_as, types.void, VECTOR)
 
 
 @inline_kernel
@@ -134,172 +219,6 @@ def store(array: Any, index: int, vector: Any) -> None:
     if BOUNDSCHECK and (index < 0 or index + WIDTH > array.size):
         raise IndexError("a vector is written outside an array")
     _store(array, index, vector)
-
-
-def llvm_splat(builder: Any, value: Any) -> Any:
-    """A vector with one LLVM value in all elements."""
-    kind = ir.VectorType(value.type, WIDTH)
-    first = builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(INT, 0))
-    return builder.shuffle_vector(first, ir.Constant(kind, ir.Undefined), int_constant(0))
-
-
-@llvm_intrinsic
-def splat(_: Any, value: Any) -> Any:
-    """A vector with one number in all elements."""
-    return VECTOR(types.float32), lambda _, builder, __, args: llvm_splat(builder, args[0])
-
-
-@llvm_intrinsic
-def fma(_: Any, a: Any, b: Any, c: Any) -> Any:
-    """a · b + c, rounded once."""
-
-    def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
-        return llvm_fma(builder, *args)
-
-    return VECTOR(a, b, c), build
-
-
-@llvm_intrinsic
-def vadd(_: Any, a: Any, b: Any) -> Any:
-    """a + b."""
-    return VECTOR(a, b), lambda _, builder, __, args: builder.fadd(*args)
-
-
-@llvm_intrinsic
-def vmul(_: Any, a: Any, b: Any) -> Any:
-    """a · b."""
-    return VECTOR(a, b), lambda _, builder, __, args: builder.fmul(*args)
-
-
-@llvm_intrinsic
-def vdiv(_: Any, a: Any, b: Any) -> Any:
-    """a / b."""
-    return VECTOR(a, b), lambda _, builder, __, args: builder.fdiv(*args)
-
-
-@llvm_intrinsic
-def vround(_: Any, a: Any) -> Any:
-    """Round to the nearest integers."""
-    return VECTOR(a), lambda _, builder, __, args: call_llvm(builder, "rint", args[0])
-
-
-@llvm_intrinsic
-def vexp2(_: Any, a: Any) -> Any:
-    """2^a for integers a from −126 to 127, by writing a into the exponent bits."""
-
-    def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
-        exponent = builder.add(builder.fptosi(args[0], INTS), int_constant(127))
-        return builder.bitcast(builder.shl(exponent, int_constant(23)), FLOATS)
-
-    return VECTOR(a), build
-
-
-def llvm_prefetch(builder: Any, where: Any) -> None:
-    """Prefetch the memory at an LLVM pointer into the cache."""
-    kind = ir.FunctionType(ir.VoidType(), [where.type, INT, INT, INT])
-    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-    builder.call(function, [where, INT(0), INT(3), INT(1)])
-
-
-@llvm_intrinsic
-def prefetch(_: Any, array: Any, index: Any) -> Any:
-    """Prefetch array[index], which may be outside the array, into the cache."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        llvm_prefetch(builder, pointer(context, builder, signature.args[0], args[0], args[1], ir.IntType(8)))
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp), build
-
-
-@llvm_intrinsic
-def vmin(_: Any, a: Any, b: Any) -> Any:
-    """The minimum of each pair; a NaN in b stays NaN."""
-
-    def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
-        return builder.select(builder.fcmp_ordered("<", args[0], args[1]), args[0], args[1])
-
-    return VECTOR(a, b), build
-
-
-@llvm_intrinsic
-def vmax(_: Any, a: Any, b: Any) -> Any:
-    """The maximum of each pair; a NaN in b stays NaN."""
-
-    def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
-        return builder.select(builder.fcmp_ordered(">", args[0], args[1]), args[0], args[1])
-
-    return VECTOR(a, b), build
-
-
-@llvm_intrinsic
-def select_first(_: Any, a: Any, count: Any, b: Any) -> Any:
-    """The first `count` elements of a and the other elements of b."""
-
-    def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
-        first, count, others = args
-        places = ir.Constant(INTS, list(range(WIDTH)))
-        one = builder.insert_element(ir.Constant(INTS, ir.Undefined), builder.trunc(count, INT), INT(0))
-        counts = builder.shuffle_vector(one, ir.Constant(INTS, ir.Undefined), int_constant(0))
-        return builder.select(builder.icmp_signed("<", places, counts), first, others)
-
-    return VECTOR(a, types.int64, b), build
-
-
-def llvm_reduce(builder: Any, vector: Any, combine: Any) -> Any:
-    """Reduce a vector to one number: halves, then quarters, … then the last two elements."""
-    for half in HALVES:
-        order = ir.Constant(INTS, [(element + half) % WIDTH for element in range(WIDTH)])
-        vector = combine(
-            vector, builder.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), order)
-        )
-    return builder.extract_element(vector, ir.Constant(INT, 0))
-
-
-@llvm_intrinsic
-def vsum(_: Any, a: Any) -> Any:
-    """The sum of the elements, in the order of the module docstring."""
-
-    def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
-        return llvm_reduce(builder, args[0], builder.fadd)
-
-    return types.float32(a), build
-
-
-@llvm_intrinsic
-def first_element(_: Any, a: Any) -> Any:
-    """The first element."""
-
-    def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
-        return builder.extract_element(args[0], ir.Constant(INT, 0))
-
-    return types.float32(a), build
-
-
-@llvm_intrinsic
-def vmax_element(_: Any, a: Any) -> Any:
-    """The largest element."""
-
-    def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
-        def maximum(x: Any, y: Any) -> Any:
-            return builder.select(builder.fcmp_unordered(">", x, y), x, y)
-
-        return llvm_reduce(builder, args[0], maximum)
-
-    return types.float32(a), build
-
-
-@llvm_intrinsic
-def scalar_fma(_: Any, a: Any, b: Any, c: Any) -> Any:
-    """a · b + c of numbers, rounded once."""
-
-    def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
-        if not HAS_FMA:
-            return builder.fadd(builder.fmul(args[0], args[1]), args[2])
-        kind = ir.FunctionType(FLOAT, [FLOAT] * 3)
-        return builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.fma.f32"), args)
-
-    return types.float32(types.float32, types.float32, types.float32), build
 
 
 # Copies and sums of arrays. The compiler vectorises these loops only if it can prove that the two arrays do
@@ -326,55 +245,26 @@ def add_floats(x: Any, at: int, y: Any, to: int, size: int) -> None:
         y[to + i] += x[at + i]
 
 
-# Comparisons. To visit the elements that reach a threshold (if few do, WIDTH elements cost one comparison):
+# To visit the elements that reach a threshold (if few do, WIDTH elements cost one comparison):
 #
 #     bits = ge_mask(x, threshold);   while bits: element = lowest_bit(bits);  bits = bits & (bits − 1)
-
 
 LONG = ir.IntType(64)
 
 
-@llvm_intrinsic
-def ge_mask(_: Any, x: Any, floor: Any) -> Any:
-    """Bit l is set if x_l ≥ floor_l; false for NaN."""
-
-    def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
-        chosen = builder.fcmp_ordered(">=", args[0], args[1])
-        return builder.zext(builder.bitcast(chosen, ir.IntType(WIDTH)), LONG)
-
-    return types.int64(x, floor), build
+def _ge_mask(builder: Any, x: Any, floor: Any) -> Any:
+    is_above = builder.fcmp_ordered(">=", x, floor)
+    return builder.zext(builder.bitcast(is_above, ir.IntType(WIDTH)), LONG)
 
 
-@llvm_intrinsic
-def lowest_bit(_: Any, bits: Any) -> Any:
-    """The index of the lowest set bit; at least one must be set."""
-
-    def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
-        kind = ir.FunctionType(LONG, [LONG, ir.IntType(1)])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.cttz.i64")
-        return builder.call(function, [args[0], ir.IntType(1)(1)])
-
-    return types.int64(types.int64), build
-
-
-@llvm_intrinsic
-def select_ge(_: Any, x: Any, floor: Any, yes: Any, no: Any) -> Any:
-    """yes if x ≥ floor, else no (also for NaN)."""
-
-    def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
-        return builder.select(builder.fcmp_ordered(">=", args[0], args[1]), args[2], args[3])
-
-    return VECTOR(x, floor, yes, no), build
-
-
-@llvm_intrinsic
-def vabs_difference(_: Any, a: Any, b: Any) -> Any:
-    """|a − b|."""
-
-    def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
-        return call_llvm(builder, "fabs", builder.fsub(*args))
-
-    return VECTOR(a, b), build
+ge_mask = instruction(_ge_mask, types.int64, VECTOR, VECTOR)
+"""Bit l is set if x_l ≥ floor_l; false for NaN."""
+lowest_bit = instruction(
+    lambda builder, bits: llvm_call(builder, "cttz.i64", LONG, bits, ir.IntType(1)(1)),
+    types.int64,
+    types.int64,
+)
+"""The index of the lowest set bit; at least one must be set."""
 
 
 # Sums in float64, one for each element: a float32 sum of 50,000 probabilities has a larger error than some of
@@ -382,36 +272,20 @@ def vabs_difference(_: Any, a: Any, b: Any) -> Any:
 #
 #     s_l = Σ_k x[Wk + l],  l = 0 … W − 1,  k ascending;   sum = Σ_l s_l, reduced like `vsum`
 
-
-DOUBLE = ir.DoubleType()
-DOUBLES = ir.VectorType(DOUBLE, WIDTH)
+DOUBLES = ir.VectorType(ir.DoubleType(), WIDTH)
 DOUBLE_VECTOR = VectorType("DoubleVector", DOUBLES)
 
-
-@llvm_intrinsic
-def zero_sums(_: Any) -> Any:
-    """WIDTH sums that are 0."""
-    return DOUBLE_VECTOR(), lambda *_: ir.Constant(DOUBLES, [0.0] * WIDTH)
-
-
-@llvm_intrinsic
-def add_to_sums(_: Any, sums: Any, vector: Any) -> Any:
-    """The sums plus the elements of a float32 vector."""
-
-    def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
-        return builder.fadd(args[0], builder.fpext(args[1], DOUBLES))
-
-    return DOUBLE_VECTOR(sums, vector), build
-
-
-@llvm_intrinsic
-def total_of_sums(_: Any, sums: Any) -> Any:
-    """The sum of the elements, in the order of the module docstring."""
-
-    def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
-        return llvm_reduce(builder, args[0], builder.fadd)
-
-    return types.float64(sums), build
+zero_sums = instruction(lambda _: ir.Constant(DOUBLES, [0.0] * WIDTH), DOUBLE_VECTOR)
+"""WIDTH sums that are 0."""
+add_to_sums = instruction(
+    lambda builder, sums, vector: builder.fadd(sums, builder.fpext(vector, DOUBLES)),
+    DOUBLE_VECTOR,
+    DOUBLE_VECTOR,
+    VECTOR,
+)
+"""The sums plus the elements of a float32 vector."""
+total_of_sums = instruction(_sum, types.float64, DOUBLE_VECTOR)
+"""The sum of the elements, in the order of the module docstring."""
 
 
 # The exponential function and activations:

@@ -5,14 +5,13 @@ An `INT_VECTOR` holds WIDTH integers ("codes") that were loaded from unaligned b
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 
-from unspool.engine.kernel import inline_kernel, llvm_intrinsic
+from unspool.engine.kernel import inline_kernel, instruction, llvm_intrinsic, memory_instruction
 from unspool.engine.simd import (
     BOUNDSCHECK,
     FLOAT,
@@ -22,186 +21,87 @@ from unspool.engine.simd import (
     VECTOR,
     WIDTH,
     VectorType,
-    call_llvm,
+    call_on_vectors,
     cpu_has,
     has_instruction,
     int_constant,
+    llvm_call,
     llvm_splat,
-    pointer,
+    load_as,
+    store_as,
 )
 
-BYTE, SHORT = ir.IntType(8), ir.IntType(16)
-BYTE_VECTOR, SHORTS = ir.VectorType(BYTE, WIDTH), ir.VectorType(SHORT, WIDTH)
-
-
+SHORT = ir.IntType(16)
+BYTES, SHORTS = ir.VectorType(ir.IntType(8), WIDTH), ir.VectorType(SHORT, WIDTH)
 HAS_F16C = has_instruction("f16c")
 """Whether one instruction converts float16 to float32."""
 REBIAS = 2.0**112
-"""The bits of a float16, shifted to their place in a float32, are too small by this factor: its bias is
-15."""
-
-
+"""The bits of a float16, shifted to their place in a float32, are too small by this factor."""
 INT_VECTOR = VectorType("IntVector", INTS)
 
 
-def _read(context: Any, builder: Any, signature: Any, args: Any, kind: Any) -> Any:
-    value = builder.load(pointer(context, builder, signature.args[0], args[0], args[1], kind))
-    value.align = 1
-    return value
-
-
-@llvm_intrinsic
-def _load_bytes(_: Any, array: Any, index: Any) -> Any:
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.zext(_read(context, builder, signature, args, BYTE_VECTOR), INTS)
-
-    return INT_VECTOR(array, types.intp), build
-
-
-@llvm_intrinsic
-def _load_signed_bytes(_: Any, array: Any, index: Any) -> Any:
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.sext(_read(context, builder, signature, args, BYTE_VECTOR), INTS)
-
-    return INT_VECTOR(array, types.intp), build
-
-
-@llvm_intrinsic
-def _load_uint16(_: Any, array: Any, index: Any) -> Any:
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.zext(_read(context, builder, signature, args, SHORTS), INTS)
-
-    return INT_VECTOR(array, types.intp), build
-
-
-@llvm_intrinsic
-def _load_float32(_: Any, array: Any, index: Any) -> Any:
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _read(context, builder, signature, args, FLOAT)
-
-    return types.float32(array, types.intp), build
-
-
-def _halves_to_floats(builder: Any, bits: Any, kind: Any, constant: Any) -> Any:
-    """The bits of float16 (a vector or one) as float32; exact, except for infinities and NaN."""
+def _halves_to_floats(builder: Any, bits: Any) -> Any:
+    """The lower 16 bits of codes (a vector or one), read as float16; exact, except for infinities and NaN."""
+    is_vector = bits.type == INTS
+    kind, constant = (FLOATS, int_constant) if is_vector else (FLOAT, INT)
     if HAS_F16C:
-        halves = ir.VectorType(ir.HalfType(), WIDTH) if kind is FLOATS else ir.HalfType()
-        short = SHORTS if kind is FLOATS else SHORT
-        return builder.fpext(builder.bitcast(builder.trunc(bits, short), halves), kind)
+        halves = ir.VectorType(ir.HalfType(), WIDTH) if is_vector else ir.HalfType()
+        short = builder.trunc(bits, SHORTS if is_vector else SHORT)
+        return builder.fpext(builder.bitcast(short, halves), kind)
     sign = builder.shl(builder.and_(bits, constant(0x8000)), constant(16))
     size = builder.shl(builder.and_(bits, constant(0x7FFF)), constant(13))
-    rebias = ir.Constant(kind, [REBIAS] * WIDTH if kind is FLOATS else REBIAS)
+    rebias = ir.Constant(kind, [REBIAS] * WIDTH if is_vector else REBIAS)
     value = builder.fmul(builder.bitcast(size, kind), rebias)
     return builder.bitcast(builder.or_(builder.bitcast(value, bits.type), sign), kind)
 
 
-@llvm_intrinsic
-def _load_float16(_: Any, array: Any, index: Any) -> Any:
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        bits = builder.zext(_read(context, builder, signature, args, SHORT), INT)
-        return _halves_to_floats(builder, bits, FLOAT, INT)
+def packed_load(kind: Any, convert: Callable[[Any, Any], Any], result: Any, size: int) -> Callable[..., Any]:
+    """The kernel that loads a value of `size` bytes at any byte of an array and converts it."""
+    read = memory_instruction(
+        lambda builder, where: convert(builder, load_as(builder, where, kind, 1)), result
+    )
 
-    return types.float32(array, types.intp), build
+    @inline_kernel
+    def checked(array: Any, index: int) -> Any:
+        if BOUNDSCHECK and (index < 0 or index + size > array.size):
+            raise IndexError("packed data is read outside an array")
+        return read(array, index)
 
-
-@llvm_intrinsic
-def float16_to_float32(_: Any, codes: Any) -> Any:
-    """The lower 16 bits of each code, read as float16."""
-
-    def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
-        return _halves_to_floats(builder, args[0], FLOATS, int_constant)
-
-    return VECTOR(codes), build
+    return checked
 
 
-@llvm_intrinsic
-def bfloat16_to_float32(_: Any, codes: Any) -> Any:
-    """The lower 16 bits of each code, read as bfloat16 (the upper half of a float32)."""
-
-    def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
-        return builder.bitcast(builder.shl(args[0], int_constant(16)), FLOATS)
-
-    return VECTOR(codes), build
-
-
-@inline_kernel
-def _check_bounds(array: Any, index: int, size: int) -> None:
-    if BOUNDSCHECK and (index < 0 or index + size > array.size):
-        raise IndexError("packed data is read outside an array")
-
-
-@inline_kernel
-def load_bytes(array: Any, index: int) -> Any:
-    """WIDTH bytes as integers from 0 to 255."""
-    _check_bounds(array, index, WIDTH)
-    return _load_bytes(array, index)
-
-
-@inline_kernel
-def load_signed_bytes(array: Any, index: int) -> Any:
-    """WIDTH bytes as integers from −128 to 127."""
-    _check_bounds(array, index, WIDTH)
-    return _load_signed_bytes(array, index)
+load_bytes = packed_load(BYTES, lambda builder, it: builder.zext(it, INTS), INT_VECTOR, WIDTH)
+"""WIDTH bytes as integers from 0 to 255."""
+load_signed_bytes = packed_load(BYTES, lambda builder, it: builder.sext(it, INTS), INT_VECTOR, WIDTH)
+"""WIDTH bytes as integers from −128 to 127."""
+load_uint16 = packed_load(SHORTS, lambda builder, it: builder.zext(it, INTS), INT_VECTOR, 2 * WIDTH)
+"""WIDTH uint16."""
+load_float32 = packed_load(FLOAT, lambda _, it: it, types.float32, 4)
+"""A float32."""
+load_float16 = packed_load(
+    SHORT, lambda builder, it: _halves_to_floats(builder, builder.zext(it, INT)), types.float32, 2
+)
+"""A float16, as float32."""
+float16_to_float32 = instruction(_halves_to_floats, VECTOR, INT_VECTOR)
+"""The lower 16 bits of each code, read as float16."""
+bfloat16_to_float32 = instruction(
+    lambda builder, codes: builder.bitcast(builder.shl(codes, int_constant(16)), FLOATS), VECTOR, INT_VECTOR
+)
+"""The lower 16 bits of each code, read as bfloat16 (the upper half of a float32)."""
+int_to_float = instruction(lambda builder, codes: builder.sitofp(codes, FLOATS), VECTOR, INT_VECTOR)
+join_nibble = instruction(
+    lambda builder, low, high: builder.or_(low, builder.shl(high, int_constant(4))), *[INT_VECTOR] * 3
+)
+"""low + 16 · high: a nibble and the bits above it."""
 
 
-@inline_kernel
-def load_uint16(array: Any, index: int) -> Any:
-    """WIDTH uint16, starting at byte `index`."""
-    _check_bounds(array, index, 2 * WIDTH)
-    return _load_uint16(array, index)
+def _shift_and_mask(builder: Any, codes: Any, shift: Any, mask: Any) -> Any:
+    shifts, masks = (llvm_splat(builder, builder.trunc(it, INT)) for it in (shift, mask))
+    return builder.and_(builder.lshr(codes, shifts), masks)
 
 
-@inline_kernel
-def load_float32(array: Any, index: int) -> Any:
-    """The float32 at byte `index`."""
-    _check_bounds(array, index, 4)
-    return _load_float32(array, index)
-
-
-@inline_kernel
-def load_float16(array: Any, index: int) -> Any:
-    """The float16 at byte `index`, as float32."""
-    _check_bounds(array, index, 2)
-    return _load_float16(array, index)
-
-
-@llvm_intrinsic
-def _shift_and_mask(_: Any, codes: Any, shift: Any, mask: Any) -> Any:
-    def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
-        def splat(number: Any) -> Any:
-            narrow = builder.trunc(number, INT)
-            first = builder.insert_element(ir.Constant(INTS, ir.Undefined), narrow, INT(0))
-            return builder.shuffle_vector(first, ir.Constant(INTS, ir.Undefined), int_constant(0))
-
-        return builder.and_(builder.lshr(args[0], splat(args[1])), splat(args[2]))
-
-    return INT_VECTOR(codes, types.int64, types.int64), build
-
-
-@inline_kernel
-def shift_and_mask(codes: Any, shift: int, mask: int) -> Any:
-    """(code >> shift) & mask."""
-    return _shift_and_mask(codes, np.int64(shift), np.int64(mask))
-
-
-@llvm_intrinsic
-def join_nibble(_: Any, low: Any, high: Any) -> Any:
-    """low + 16 · high: a nibble and the bits above it."""
-
-    def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
-        return builder.or_(args[0], builder.shl(args[1], int_constant(4)))
-
-    return INT_VECTOR(low, high), build
-
-
-@llvm_intrinsic
-def int_to_float(_: Any, codes: Any) -> Any:
-    """Integers as float32."""
-
-    def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
-        return builder.sitofp(args[0], FLOATS)
-
-    return VECTOR(codes), build
+shift_and_mask = instruction(_shift_and_mask, INT_VECTOR, INT_VECTOR, types.int64, types.int64)
+"""(code >> shift) & mask."""
 
 
 # Dot products of bytes. With AVX-512 VNNI,
@@ -231,7 +131,6 @@ DIGIT_RECORD = SCALE + 1
 ZERO_BYTE = 128
 """A stored byte b stands for the number b − ZERO_BYTE."""
 
-BYTES = ir.VectorType(ir.IntType(8), WIDTH)
 MANTISSA, BIAS, DIGIT_BITS, NAN_EXPONENT = 23, 127, 21, 255
 """Mantissa bits of a float32, its exponent bias, the 21 above, and the exponent of infinity and NaN."""
 NAN = 0x7FC00000
@@ -239,15 +138,11 @@ NAN = 0x7FC00000
 
 def dot_bytes(builder: Any, sums: Any, unsigned: Any, signed: Any) -> Any:
     """sums + unsigned · signed of LLVM vectors, with four bytes in each element."""
-    kind = ir.FunctionType(INTS, [INTS] * 3)
-    name = f"llvm.x86.avx512.vpdpbusd.{32 * WIDTH}"
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [sums, unsigned, signed])
+    return llvm_call(builder, f"x86.avx512.vpdpbusd.{32 * WIDTH}", INTS, sums, unsigned, signed)
 
 
 def _reduce_ints(builder: Any, how: str, vector: Any) -> Any:
-    """Reduce an integer vector to one number."""
-    kind, name = ir.FunctionType(INT, [INTS]), f"llvm.vector.reduce.{how}.v{WIDTH}i32"
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [vector])
+    return llvm_call(builder, f"vector.reduce.{how}.v{WIDTH}i32", INT, vector)
 
 
 def _max_exponent(builder: Any, vectors: list[Any]) -> Any:
@@ -262,16 +157,16 @@ def _max_exponent(builder: Any, vectors: list[Any]) -> Any:
 @llvm_intrinsic
 def _split_digits(_: Any, x: Any, at: Any, record: Any, to: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _, at, _, to = args
+        x_data, record_data = (
+            context.make_array(signature.args[i])(context, builder, args[i]).data for i in (0, 2)
+        )
+
         def vector(k: int) -> Any:
-            begin = builder.add(args[1], args[1].type(k * WIDTH))
-            loaded = builder.load(pointer(context, builder, signature.args[0], args[0], begin, FLOATS))
-            loaded.align = 4
-            return loaded
+            return load_as(builder, builder.gep(x_data, [builder.add(at, at.type(k * WIDTH))]), FLOATS)
 
         def put(value: Any, index: int) -> None:
-            begin = builder.add(args[3], args[3].type(index))
-            where = pointer(context, builder, signature.args[2], args[2], begin, value.type)
-            builder.store(value, where, align=4)
+            store_as(builder, builder.gep(record_data, [builder.add(to, to.type(index))]), value)
 
         numbers = [vector(k) for k in range(DIGIT_GROUP // WIDTH)]
         largest = _max_exponent(builder, numbers)
@@ -285,7 +180,7 @@ def _split_digits(_: Any, x: Any, at: Any, record: Any, to: Any) -> Any:
         put(builder.select(is_nan, INT(NAN), down), SCALE)
         totals = [int_constant(0)] * (DIGITS + 1)
         for k, it in enumerate(numbers):
-            left = builder.fptosi(call_llvm(builder, "rint", builder.fmul(it, times)), INTS)
+            left = builder.fptosi(call_on_vectors(builder, "rint", builder.fmul(it, times)), INTS)
             for d in range(DIGITS):
                 totals[d] = builder.add(totals[d], left)
                 put(builder.trunc(left, BYTES), d * WORDS + k * WIDTH // 4)

@@ -40,8 +40,8 @@ from numba import types
 from numba.core import cgutils
 from numpy.typing import NDArray
 
-from unspool.engine.kernel import inline_kernel, llvm_intrinsic
-from unspool.engine.simd import BOUNDSCHECK
+from unspool.engine.kernel import inline_kernel, instruction, llvm_intrinsic, memory_instruction
+from unspool.engine.simd import BOUNDSCHECK, llvm_call
 
 SPINS_PER_YIELD = 4000
 """Loads of a counter before the thread yields the processor."""
@@ -49,78 +49,31 @@ SPINS_BEFORE_SLEEP = 150_000
 """Loads of a mailbox before a worker sleeps: some milliseconds, more than the time between two steps."""
 
 
-def _element(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    """A pointer to array[index], the first two arguments of an intrinsic."""
-    data = context.make_array(signature.args[0])(context, builder, args[0]).data
-    return builder.gep(data, [args[1]])
+def _atomic_load(order: str) -> Callable[..., Any]:
+    return memory_instruction(lambda builder, where: builder.load_atomic(where, order, 8), types.int64)
 
 
-@llvm_intrinsic
-def _fetch_add(_: Any, array: Any, index: Any) -> Any:
-    """array[index] += 1 atomically; the value before."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        element = _element(context, builder, signature, args)
-        return builder.atomic_rmw("add", element, ir.IntType(64)(1), "acq_rel")
-
-    return types.int64(array, types.intp), build
+def _atomic_update(operation: str, order: str) -> Callable[..., Any]:
+    return memory_instruction(
+        lambda builder, where, value: builder.atomic_rmw(operation, where, value, order),
+        types.int64,
+        types.int64,
+    )
 
 
-@llvm_intrinsic
-def load_acquire(_: Any, array: Any, index: Any) -> Any:
-    """array[index], with everything that was written before it."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load_atomic(_element(context, builder, signature, args), "acquire", 8)
-
-    return types.int64(array, types.intp), build
+# Atomic operations on (array, index); an update takes a value and returns the value before.
+load_acquire, load_seq_cst = _atomic_load("acquire"), _atomic_load("seq_cst")
+_fetch_add, _add_seq_cst = _atomic_update("add", "acq_rel"), _atomic_update("add", "seq_cst")
+_exchange = _atomic_update("xchg", "seq_cst")
 
 
-@llvm_intrinsic
-def load_seq_cst(_: Any, array: Any, index: Any) -> Any:
-    """array[index], in the total order of all seq_cst operations."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load_atomic(_element(context, builder, signature, args), "seq_cst", 8)
-
-    return types.int64(array, types.intp), build
+def _pause(builder: Any) -> None:
+    if binding.get_default_triple().startswith("x86_64"):
+        llvm_call(builder, "x86.sse2.pause", ir.VoidType())
 
 
-@llvm_intrinsic
-def _exchange(_: Any, array: Any, index: Any, value: Any) -> Any:
-    """array[index] = value (seq_cst); the value before."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        element = _element(context, builder, signature, args)
-        return builder.atomic_rmw("xchg", element, args[2], "seq_cst")
-
-    return types.int64(array, types.intp, types.int64), build
-
-
-@llvm_intrinsic
-def _add_seq_cst(_: Any, array: Any, index: Any, value: Any) -> Any:
-    """array[index] += value (seq_cst); the value before."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        element = _element(context, builder, signature, args)
-        return builder.atomic_rmw("add", element, args[2], "seq_cst")
-
-    return types.int64(array, types.intp, types.int64), build
-
-
-@llvm_intrinsic
-def pause_processor(_: Any) -> Any:
-    """The processor's spin-wait hint, on x86-64."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        if binding.get_default_triple().startswith("x86_64"):
-            pause = cgutils.get_or_insert_function(
-                builder.module, ir.FunctionType(ir.VoidType(), []), "llvm.x86.sse2.pause"
-            )
-            builder.call(pause, [])
-        return context.get_dummy_value()
-
-    return types.void(), build
+pause_processor = instruction(_pause, types.void)
+"""The processor's spin-wait hint, on x86-64."""
 
 
 if sys.platform == "win32":
@@ -144,14 +97,14 @@ else:
 @inline_kernel
 def claim(queue: Any, phase: int) -> int:
     """The index of a chunk that no other thread has; at least the number of chunks if none is left."""
-    return _fetch_add(queue, 2 * phase)  # type: ignore[no-any-return]
+    return _fetch_add(queue, 2 * phase, 1)  # type: ignore[no-any-return]
 
 
 @inline_kernel
 def complete(queue: Any, phase: int) -> int:
     """Mark the claimed chunk as complete and claim the next one."""
-    _fetch_add(queue, 2 * phase + 1)
-    return _fetch_add(queue, 2 * phase)  # type: ignore[no-any-return]
+    _fetch_add(queue, 2 * phase + 1, 1)
+    return _fetch_add(queue, 2 * phase, 1)  # type: ignore[no-any-return]
 
 
 @inline_kernel

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unspool.engine.attention import BLOCK
-from unspool.engine.compile_cache import RendezvousEntry, kernel_version
+from unspool.engine.compile_cache import RendezvousEntry
 from unspool.engine.kv_cache import PagedKVCache
 from unspool.engine.memory import empty_aligned, empty_pooled
 from unspool.engine.step_memory import CacheAndPositions, SourceKV, StepOutputs, StepTokens, Workspace
-from unspool.engine.transformer_step import compiled_step, count_phases
+from unspool.engine.transformer_step import count_phases, step as step_entry
 from unspool.engine.weight_table import OUTPUTS, UP, ModelShape, WeightTable
 from unspool.nn.positions import Learned, RelativePositions, Rotary, Sinusoidal
 
@@ -114,7 +114,7 @@ WORTH_SHARING = 1_000_000
 NO_BLOCKS = NO_INTS.reshape(0, 0)
 NO_SOURCE = SourceKV(NO_FLOATS, NO_BLOCKS, NO_INTS)
 
-step = RendezvousEntry("the decoding step (once, about 10 seconds)", compiled_step(kernel_version()))
+step = RendezvousEntry("the decoding step (once, about 10 seconds)", step_entry)
 
 
 class EngineOutput(NamedTuple):

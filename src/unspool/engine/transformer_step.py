@@ -14,7 +14,6 @@ phase, which all threads share (`threads`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -359,15 +358,10 @@ def _run(
             close_call(mailbox)
 
 
-def compiled_step(version: int) -> Callable[..., Any]:
-    """The entry for a version."""
-
-    @entry
-    def step(
-        shape: ModelShape, parts: Any, rows: StepTokens, context: CacheAndPositions, source: SourceKV,
-        work: Workspace, outputs: StepOutputs, queue: Any, threads: int, mailbox: Any,
-    ) -> int:  # fmt: skip
-        _run(shape, parts, rows, context, source, work, outputs, queue, threads, mailbox)
-        return version
-
-    return step
+@entry
+def step(
+    shape: ModelShape, parts: Any, rows: StepTokens, context: CacheAndPositions, source: SourceKV,
+    work: Workspace, outputs: StepOutputs, queue: Any, threads: int, mailbox: Any,
+) -> None:  # fmt: skip
+    """One step; `_run` is a kernel, because an entry would count references."""
+    _run(shape, parts, rows, context, source, work, outputs, queue, threads, mailbox)

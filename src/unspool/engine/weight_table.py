@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from unspool.engine.int8_matmul import GROUP, INPUT_RECORD
-from unspool.engine.packed_matmul import HALF_BLOCK, PRODUCTS, compiled_product
+from unspool.engine.packed_matmul import HALF_BLOCK, UNPACK, compiled_product
 from unspool.engine.stored_weights import StoredWeight
 from unspool.engine.weight_formats import BF16, F16, F32, NUMBER_INT8, WeightFormat
 
@@ -142,7 +142,7 @@ class WeightTable:
                 kind, memory, rows = stacked[at // PIECE]
                 end += rows
                 row[at + FORMAT], row[at + WEIGHT] = kind.number, self._address(memory)
-                row[at + FUNCTION] = compiled_product(kind).address if kind in PRODUCTS else 0
+                row[at + FUNCTION] = compiled_product(kind).address if kind in UNPACK else 0
             row[at + END] = end
         row[OUTPUTS], row[INPUTS] = end, inputs
         row[BIAS] = 0 if bias is None else self._address(bias)

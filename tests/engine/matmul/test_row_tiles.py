@@ -8,20 +8,16 @@ from unspool.engine.dense_matmul import (
     TILE_FLOATS,
     Outputs,
     chunk_size,
-    product_of,
+    product,
 )
-from unspool.engine.dot_products import Float32Layout
 from unspool.engine.simd import WIDTH
-
-singles = product_of(Float32Layout(64))
 
 
 @numba.njit
 def multiplied(w, x, first, last, width, shift):
     y = np.full(x.shape[0] * width, np.float32(-77))
     inputs, rows = w.shape[1], x.shape[0]
-    even = inputs // WIDTH * WIDTH
-    singles(w.reshape(-1), inputs, even, x.reshape(-1), inputs, rows, Outputs(y, width, shift), first, last)
+    product(w.reshape(-1), inputs, x.reshape(-1), rows, Outputs(y, width, shift), first, last)
     return y.reshape(rows, width)
 
 
