@@ -81,7 +81,7 @@ def measure(W: Any, rank: int, p_NV: np.ndarray, tokens: int) -> dict[str, Any]:
 def agreement(verdicts: ExactVerdicts, lengths: bool) -> dict[str, Any]:
     found = verdicts.calibrate(lengths=lengths)
     last = len(verdicts.p_NV) - 1
-    exchanged = replace(verdicts, p_NV=verdicts.p_NV[::-1], place_Q=last - verdicts.place_Q)
+    exchanged = replace(verdicts, p_NV=verdicts.p_NV[::-1], distribution_Q=last - verdicts.distribution_Q)
     return {
         "g": [found.rule.threshold(tau) for tau in TAUS],
         "knots": dict(zip(found.rule.slopes, found.rule.thresholds, strict=True)),

@@ -8,9 +8,9 @@ from unspool.basis.arrays import (
     as_distribution,
     as_float,
     as_float64,
-    as_int,
     as_masses,
     as_numpy,
+    check_int,
     check_token,
 )
 
@@ -43,11 +43,11 @@ def test_a_distribution_is_normalised_in_float64():
     [
         ([0.5, 0.5], "W has 3 rows"),
         ([[0.2, 0.3, 0.5]], "W has 3 rows"),
-        ([0.5, float("nan"), 0.5], "NaN"),
+        ([0.5, float("nan"), 0.5], "contains nan"),
         ([1.5, -0.5, 0.0], "log-probabilities"),
         ([-0.7, -1.2, -1.6], "log-probabilities"),
         ([0.5, 0.3, 0.1], "sums to 0.9"),
-        ([float("inf"), 0.0, 0.0], "sums to inf"),
+        ([float("inf"), 0.0, 0.0], "contains inf"),
     ],
 )
 def test_what_is_no_distribution_is_refused(p, match):
@@ -64,11 +64,13 @@ def test_float32_sums_are_tolerated_and_input_is_untouched():
 
 def test_numbers_are_known_by_what_they_are():
     for one in (1, np.int64(1), np.array(1), torch.tensor(1)):
-        assert (as_int(one), as_float(one)) == (1, 1.0)
+        assert (check_int("n", one, 0, 9, "n"), as_float(one)) == (1, 1.0)
     assert (as_float(Fraction(1, 2)), as_float(10**400), as_float(-(10**400))) == (0.5, np.inf, -np.inf)
     for none in (True, "1", None, 1j, np.array([1]), [1], np.array("x")):
-        assert (as_int(none), as_float(none)) == (None, None)
-    assert as_int(0.5) is None
+        assert as_float(none) is None
+    for none in (0.5, True, "1", None, 1j, np.array([1]), [1], np.array("x")):
+        with pytest.raises(TypeError, match="n is"):
+            check_int("n", none, 0, 9, "n")
 
 
 @pytest.mark.parametrize("x", [None, "0.5", [[1], [1, 2]], np.array([1j]), {"a": 1}, object()])

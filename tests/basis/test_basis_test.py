@@ -131,7 +131,7 @@ def test_tokens_without_probability_change_nothing(model):
     ("call", "error", "match"),
     [
         (lambda t, p: t.accepts(p[:-1], 0, tau=0.1), ValueError, "one probability per row of W"),
-        (lambda t, p: t.accepts(p * np.nan, 0, tau=0.1), ValueError, "NaN"),
+        (lambda t, p: t.accepts(p * np.nan, 0, tau=0.1), ValueError, "contains nan"),
         (lambda t, p: t.accepts(-p, 0, tau=0.1), ValueError, "log-probabilities"),
         (lambda t, p: t.accepts(2 * p, 0, tau=0.1), ValueError, "sums to 2"),
         (lambda t, p: t.accepts(p, 0, tau=1.0), ValueError, "between 0 and 1"),

@@ -7,9 +7,7 @@ from unspool.basis import BasisTest, KappaRule
 from unspool.basis.calibration import (
     ExactVerdicts,
     best_threshold,
-    calibrate_kappa,
     collect_verdicts,
-    fit_thresholds,
 )
 
 
@@ -29,13 +27,13 @@ def seen(uneven):
 
 
 def test_the_best_threshold_by_hand():
-    assert best_threshold([(1, False), (2, False), (8, True), (9, True)]) == pytest.approx(4)
+    def best(scores, accepted):
+        return best_threshold(np.array(scores), np.array(accepted, dtype=bool))
+
+    assert best([1, 2, 8, 9], [0, 0, 1, 1]) == pytest.approx(4)
     # one mistake is unavoidable: between 4 and 16, or between 1 and 2
-    assert best_threshold([(1, False), (2, True), (4, False), (16, True), (20, True)]) in (
-        pytest.approx(8),
-        pytest.approx(2**0.5),
-    )
-    assert best_threshold([(3, True)]) == pytest.approx(3)
+    assert best([1, 2, 4, 16, 20], [0, 1, 0, 1, 1]) in (pytest.approx(8), pytest.approx(2**0.5))
+    assert best([3], [1]) == pytest.approx(3)
 
 
 def test_a_rule_is_fitted_and_measured_on_other_distributions(model):
@@ -53,12 +51,17 @@ def test_a_rule_is_fitted_and_measured_on_other_distributions(model):
 
 
 def test_a_tau_with_one_kind_of_verdict_gives_no_knot():
-    accepted = [(1.0, True), (2.0, True)]
-    rule = fit_thresholds(3, {0.1: accepted, 0.5: [(1.0, False), (4.0, True)], 0.9: []})
+    def fit(taus, scores, accepted):
+        zeros = np.zeros(len(taus), dtype=np.intp)
+        test, accepted = SimpleNamespace(m=3), np.array(accepted, dtype=bool)
+        seen = ExactVerdicts(test, np.ones((1, 1)), zeros, np.array(taus), zeros, np.array(scores), accepted)
+        return seen.fit_rule(np.array([True]), lengths=False)
+
+    rule = fit([0.1, 0.1, 0.5, 0.5], [1.0, 2.0, 1.0, 4.0], [1, 1, 0, 1])
     assert (rule.slopes, rule.thresholds) == ((1.0,), (pytest.approx(2),))
     # where nothing else is known, g is what they bound it by
-    assert fit_thresholds(3, {0.1: accepted}).thresholds == (1.0,)
-    assert fit_thresholds(3, {0.1: [(1.0, False), (2.0, False)]}).thresholds == (2.0,)
+    assert fit([0.1, 0.1], [1.0, 2.0], [1, 1]).thresholds == (1.0,)
+    assert fit([0.1, 0.1], [1.0, 2.0], [0, 0]).thresholds == (2.0,)
 
 
 def test_where_the_formula_is_as_good_there_is_a_warning(model):
@@ -100,12 +103,12 @@ def test_cross_validation_judges_no_rule_by_what_it_was_fitted_on(uneven, seen):
         rows = zip(
             seen.distribution_Q[at], seen.tau_Q[at], seen.token_Q[at], seen.accepted_Q[at], strict=True
         )
-        right += [rule.accepts(p[n], i, tau) == verdict for n, tau, i, verdict in rows]
+        right += [bool(rule.step(p[n]).accepts(i, tau=tau)) == verdict for n, tau, i, verdict in rows]
     comparison = seen.compare_with_formula(lengths=True)
     assert comparison.fitted == pytest.approx(np.mean(right))
     formula = KappaRule.typical(test.m)
     rows = zip(seen.distribution_Q, seen.tau_Q, seen.token_Q, seen.accepted_Q, strict=True)
-    said = [formula.accepts(p[n], i, tau) == verdict for n, tau, i, verdict in rows]
+    said = [bool(formula.step(p[n]).accepts(i, tau=tau)) == verdict for n, tau, i, verdict in rows]
     assert comparison.formula == pytest.approx(np.mean(said))
     assert comparison.is_better
     assert comparison.verdicts == len(said) == len(right)
@@ -124,15 +127,15 @@ def test_what_the_test_leaves_open_is_not_fitted_on(model):
 
 def test_one_distribution_is_not_enough(model):
     with pytest.raises(ValueError, match="at least two"):
-        calibrate_kappa(BasisTest(model.W), model.p(0)[None], (0.1,))
+        BasisTest(model.W).calibrate_kappa(model.p(0)[None], (0.1,))
     with pytest.raises(ValueError, match="between 0 and 1"):
-        calibrate_kappa(BasisTest(model.W), np.stack([model.p(0)] * 2), (0.1,), fit=1.0)
+        BasisTest(model.W).calibrate_kappa(np.stack([model.p(0)] * 2), (0.1,), fit=1.0)
 
 
 def test_nothing_below_tau_is_said_clearly():
     test = BasisTest(np.random.default_rng(0).standard_normal((3, 2)))
     with pytest.raises(ValueError, match="below any of the taus"):
-        calibrate_kappa(test, np.full((2, 3), 1 / 3), (0.01,))
+        test.calibrate_kappa(np.full((2, 3), 1 / 3), (0.01,))
 
 
 def test_with_lengths_the_rule_is_nearer_to_the_test(uneven, seen):
@@ -149,7 +152,9 @@ def test_agreement_is_what_the_rule_itself_says(uneven, seen, lengths):
     _, p = uneven
     found = seen.calibrate(lengths=lengths)
     rows = zip(seen.distribution_Q, seen.tau_Q, seen.token_Q, seen.accepted_Q, strict=True)
-    right = [found.rule.accepts(p[n], i, tau) == verdict for n, tau, i, verdict in rows if n >= 15]
+    right = [
+        bool(found.rule.step(p[n]).accepts(i, tau=tau)) == verdict for n, tau, i, verdict in rows if n >= 15
+    ]
     assert found.held_out == pytest.approx(np.mean(right))
     assert len(right) == found.counts[1]
 

@@ -46,8 +46,8 @@ def test_the_rule_keeps_what_is_above_its_threshold():
     p = np.array([0.5, 0.3, 0.2])  # κ = 2: the rule is p ≥ 0.25
     assert rule.mask(p, 0.5).tolist() == [True, True, False]
     assert rule.mask(np.stack([p, p[::-1]]), 0.5).tolist() == [[True, True, False], [False, True, True]]
-    assert rule.accepts(p, 1, 0.5)
-    assert not rule.accepts(p, 2, 0.5)
+    assert bool(rule.step(p).accepts(1, tau=0.5))
+    assert not bool(rule.step(p).accepts(2, tau=0.5))
 
 
 def test_no_token_of_probability_zero_is_kept():
@@ -65,7 +65,11 @@ def test_g_is_a_power_between_its_knots_and_beyond():
 
 @pytest.mark.parametrize(
     ("slopes", "thresholds", "match"),
-    [((), (), "one each"), ((1.0,), (1.0, 2.0), "one each"), ((2.0, 1.0), (1.0, 2.0), "increasing")],
+    [
+        ((), (), "one threshold for each"),
+        ((1.0,), (1.0, 2.0), "one threshold for each"),
+        ((2.0, 1.0), (1.0, 2.0), "increasing"),
+    ],
 )
 def test_knots_are_checked(slopes, thresholds, match):
     with pytest.raises(ValueError, match=match):
@@ -120,7 +124,7 @@ def test_lengths_of_one_are_the_rule_without_them(values, m, tau):
 def test_no_length_revives_a_token_of_probability_zero():
     rule = KappaRule(3, (1.0,), (0.5,), RowLengths(np.array([1.0, 1.0, 100.0])))
     assert rule.mask([0.5, 0.5, 0.0], 0.5).tolist() == [True, True, False]
-    assert not rule.accepts([0.5, 0.5, 0.0], 2, 0.5)
+    assert not bool(rule.step([0.5, 0.5, 0.0]).accepts(2, tau=0.5))
 
 
 def test_lengths_of_another_vocabulary_are_refused():

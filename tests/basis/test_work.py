@@ -3,8 +3,7 @@ from math import inf, nan
 import numpy as np
 import pytest
 
-from unspool.basis import work
-from unspool.basis.work import DEFAULT_BUDGET, check_budget
+from unspool.basis import BasisTest, work
 
 
 def test_what_grows_with_rows_and_unknowns_costs_more():
@@ -31,13 +30,18 @@ def test_a_step_in_rational_arithmetic_is_the_dearest_per_row():
 
 
 def test_a_budget_is_a_positive_number_or_none():
-    assert check_budget(None) == inf
-    assert check_budget(DEFAULT_BUDGET) == DEFAULT_BUDGET
-    assert check_budget(np.int64(7)) == 7.0
-    assert check_budget(np.float32(0.5)) == 0.5  # numpy compares it with no number beyond its own range
+    test = BasisTest(np.eye(3))
+
+    def budget(value):
+        return test.with_budget(value).budget
+
+    assert budget(None) == inf
+    assert budget(work.DEFAULT_BUDGET) == work.DEFAULT_BUDGET
+    assert budget(np.int64(7)) == 7.0
+    assert budget(np.float32(0.5)) == 0.5  # numpy compares it with no number beyond its own range
     for wrong in (0, -1.0, nan, inf, 10**400):
         with pytest.raises(ValueError, match="or None"):
-            check_budget(wrong)
+            budget(wrong)
     for wrong in ("1e9", True):
         with pytest.raises(TypeError, match="budget is"):
-            check_budget(wrong)
+            budget(wrong)

@@ -17,7 +17,7 @@ from unspool.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from unspool.basis.basis_test import BasisStep as BasisStep, BasisTest as BasisTest
-    from unspool.basis.calibration import Calibration as Calibration, calibrate_kappa as calibrate_kappa
+    from unspool.basis.calibration import Calibration as Calibration
     from unspool.basis.certificate import Acceptance as Acceptance, Rejection as Rejection, Verdict as Verdict
     from unspool.basis.kappa_rule import KappaRule as KappaRule, KappaStep as KappaStep, kappa as kappa
     from unspool.basis.linear_program import (
@@ -25,13 +25,7 @@ if TYPE_CHECKING:
         solve_linear_program as solve_linear_program,
     )
     from unspool.basis.row_lengths import RowLengths as RowLengths
-    from unspool.basis.theory import (
-        delta_from_tau as delta_from_tau,
-        optimality_residual as optimality_residual,
-        overestimation as overestimation,
-        tau_from_delta as tau_from_delta,
-        underestimation as underestimation,
-    )
+    from unspool.basis.theory import delta_from_tau as delta_from_tau, tau_from_delta as tau_from_delta
     from unspool.basis.verifier import verify_certificate as verify_certificate
 
 __all__, __getattr__, __dir__ = lazy_exports(__name__)

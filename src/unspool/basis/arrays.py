@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf, isnan
+from math import inf
 from numbers import Integral, Real
 from typing import Any
 
@@ -15,8 +15,6 @@ Indices = NDArray[np.intp]
 
 # A softmax in float32 over 50,000 tokens sums to 1 within 3e-5.
 SUM_TOLERANCE = 1e-3
-NUMERIC_KINDS = "buif"
-"""numpy's kinds of real numbers."""
 
 
 def as_numpy(x: Any) -> NDArray[Any]:
@@ -29,7 +27,7 @@ def as_numpy(x: Any) -> NDArray[Any]:
         array = np.asarray(x)
     except ValueError:  # rows of different lengths
         array = np.empty(0, dtype=object)
-    if array.dtype.kind not in NUMERIC_KINDS:
+    if array.dtype.kind not in "buif":
         raise TypeError(f"expected an array or tensor of real numbers, got {short_repr(x)}")
     return array
 
@@ -41,24 +39,13 @@ def as_float64(x: Any) -> Array:
 
 def as_float(x: Any) -> float | None:
     """x as a float, infinite if it overflows; None if x is not a real number (bool is not)."""
-    number = _unwrap_scalar(x)
+    number = x.tolist() if getattr(x, "ndim", None) == 0 else x
     if isinstance(number, bool) or not isinstance(number, Real):
         return None
     try:
         return float(number)
     except OverflowError:
         return inf if number > 0 else -inf  # type: ignore[operator]
-
-
-def as_int(x: Any) -> int | None:
-    """x as an int; None if x is not an integer (bool is not)."""
-    number = _unwrap_scalar(x)
-    return None if isinstance(number, bool) or not isinstance(number, Integral) else int(number)
-
-
-def _unwrap_scalar(x: Any) -> Any:
-    """The Python scalar of a 0-dimensional array or tensor."""
-    return x.tolist() if getattr(x, "ndim", None) == 0 else x
 
 
 def check_float(name: str, x: Any, low: float, high: float, expected: str) -> float:
@@ -72,16 +59,24 @@ def check_float(name: str, x: Any, low: float, high: float, expected: str) -> fl
 
 def check_int(name: str, x: Any, low: int, high: float, expected: str) -> int:
     """x as an int from low to high; otherwise TypeError or ValueError."""
-    number = as_int(x)
-    if number is None or not low <= number <= high:
-        error = TypeError if number is None else ValueError
-        raise error(f"{name} is {short_repr(x)}; expected {expected}")
-    return number
+    number = x.tolist() if getattr(x, "ndim", None) == 0 else x
+    is_int = isinstance(number, Integral) and not isinstance(number, bool)
+    if not is_int or not low <= number <= high:
+        raise (ValueError if is_int else TypeError)(f"{name} is {short_repr(x)}; expected {expected}")
+    return int(number)
 
 
 def check_token(i: Any, vocabulary: int) -> int:
     """i as a token id below the vocabulary size."""
     return check_int("token", i, 0, vocabulary - 1, f"a token id, 0 … {vocabulary - 1}")
+
+
+def short_repr(x: Any) -> str:
+    """A short repr of any value, for error messages."""
+    try:
+        return f"{x!r:.60}" if "\n" not in repr(x) else f"a {type(x).__name__}"
+    except Exception:  # a broken repr, or an int that is too long to print
+        return f"a {type(x).__name__}"
 
 
 def as_masses(name: str, p: Any) -> Array:
@@ -96,14 +91,6 @@ def as_masses(name: str, p: Any) -> Array:
     return p_V
 
 
-def short_repr(x: Any) -> str:
-    """A short repr of any value, for error messages."""
-    try:
-        return f"{x!r:.60}" if "\n" not in repr(x) else f"a {type(x).__name__}"
-    except Exception:  # a broken repr, or an int that is too long to print
-        return f"a {type(x).__name__}"
-
-
 def as_distribution(p: Any, vocabulary: int) -> Array:
     """p as a normalised float64 distribution (V,); raises ValueError if it is not one."""
     p_V = as_numpy(p)
@@ -111,13 +98,7 @@ def as_distribution(p: Any, vocabulary: int) -> Array:
         raise ValueError(
             f"p has shape {p_V.shape}, but W has {vocabulary} rows; expected one probability per row of W"
         )
-    p_V = p_V.astype(np.float64)
-    total, low = float(p_V.sum()), float(p_V.min(initial=np.inf))
-    if isnan(total) or isnan(low):
-        raise ValueError("p contains NaN; expected softmax probabilities")
-    if low < 0:
-        raise ValueError(f"p contains {low:.3g}; expected probabilities (are these log-probabilities?)")
+    total = float(as_masses("p", p_V).sum())
     if not abs(total - 1) <= SUM_TOLERANCE:
         raise ValueError(f"p sums to {total:.6g}, not to 1; expected a softmax in float32 or better")
-    p_V /= total
-    return p_V
+    return as_float64(p_V) / total

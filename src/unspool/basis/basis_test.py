@@ -15,9 +15,10 @@ general one.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Sequence
 from copy import copy
-from math import inf, isnan, sqrt
+from math import inf, sqrt
 from typing import Any
 
 import numpy as np
@@ -27,14 +28,13 @@ from unspool.basis.arrays import (
     Array,
     Indices,
     as_distribution,
-    as_float,
     as_numpy,
     check_float,
     check_int,
     check_token,
     short_repr,
 )
-from unspool.basis.calibration import Calibration, calibrate_kappa
+from unspool.basis.calibration import Calibration, collect_verdicts
 from unspool.basis.certificate import Acceptance, Rejection, Verdict
 from unspool.basis.kappa_rule import kappa
 from unspool.basis.linear_program import LinearProgramSolution, solve_linear_program
@@ -45,7 +45,7 @@ from unspool.basis.solver.proof_attempts import SharedFactors
 from unspool.basis.solver.whitening import WhitenedMatrix, load_or_whiten
 from unspool.basis.theory import resolve_tau, tau_from_slope
 from unspool.basis.verifier import verify_certificate
-from unspool.basis.work import DEFAULT_BUDGET, check_budget
+from unspool.basis.work import DEFAULT_BUDGET
 
 # Tokens searched in parallel; more would not fit the processor's cache.
 MAX_TOKENS_PER_BATCH = 128
@@ -106,22 +106,19 @@ class BasisStep:
         p_i, p_V[proof.token] = p_V[proof.token], 0
         s_V /= s_V[proof.token]
         above = float(p_V @ np.maximum(s_V, 0))
-        return float(p_i - p_V @ np.maximum(-s_V, 0)) / above if above > 0 else np.inf
+        return float(p_i - p_V @ np.maximum(-s_V, 0)) / above if above > 0 else inf
 
     def _select_candidates(self, top: int | None, floor: float | None) -> Indices:
         dist = self.distribution
-        n = (
-            dist.support
-            if top is None
-            else check_int("top", top, 1, inf, "at least one token, or None for all")
-        )
-        least = None if floor is None else as_float(floor)
-        if floor is not None and (least is None or isnan(least)):
-            error = TypeError if least is None else ValueError
-            raise error(f"floor is {short_repr(floor)}; expected a probability, or None to test all tokens")
-        dist.extend_head(min(n, dist.vocabulary))
+        n = dist.support
+        if top is not None:
+            n = min(n, check_int("top", top, 1, inf, "at least one token, or None for all"))
+        dist.extend_head(n)
         tokens = dist.order_N[:n]
-        return tokens if least is None else tokens[dist.p[tokens] >= least]
+        if floor is None:
+            return tokens
+        least = check_float("floor", floor, -inf, inf, "a probability, or None to test all tokens")
+        return tokens[dist.p[tokens] >= least]
 
     def _check_token(self, i: int) -> int:
         i = check_token(i, self.distribution.vocabulary)
@@ -147,21 +144,18 @@ def critical_tau(step: BasisStep, i: int, rtol: float = 1e-3) -> tuple[float, fl
     papers.bib: finlayson2024closing
     """
     width = check_float("rtol", rtol, 0, 1, "the relative width of the bracket, between 0 and 1")
-    i = check_token(i, step.distribution.vocabulary)
-    p_i = float(step.distribution.p[i])
-    low, high = p_i / (1 - p_i) if p_i < 1 else inf, inf
+    p_V = step.distribution.p
+    i = check_token(i, len(p_V))
+    low, high = p_V[i] / (1 - p_V[i]) if p_V[i] < 1 else inf, inf
     slope = 2 * low
     for _ in range(MAX_TESTS):
         if not slope < 1e12:
             break
-        verdict = step.accepts(i, tau=tau_from_slope(slope))
-        match verdict.certificate:
+        match step.accepts(i, tau=tau_from_slope(slope)).certificate:
             case Acceptance() as proof:
                 low = max(low, slope, step.max_accepted_slope(proof) * (1 - 1e-9))
             case Rejection() as proof:
-                high = min(
-                    high, slope, max(float(np.max(proof.shift_N / step.distribution.p[proof.rows_N])), 0.0)
-                )
+                high = min(high, slope, max(float(np.max(proof.shift_N / p_V[proof.rows_N])), 0.0))
             case None:
                 break
         if high <= low or tau_from_slope(high) <= tau_from_slope(low) * (1 + width):
@@ -187,7 +181,7 @@ class BasisTest:
         cache: str | os.PathLike[str] | None = None,
         budget: float | None = DEFAULT_BUDGET,
     ) -> None:
-        self.budget = check_budget(budget)
+        self.budget = _check_budget(budget)
         self._whitened = load_or_whiten(W, rank, cache)
         self.vocabulary: int = self._whitened.weight.shape[0]
         self.rank: int = int((W if hasattr(W, "shape") else np.asarray(W)).shape[1]) if rank is None else rank
@@ -212,7 +206,7 @@ class BasisTest:
     def with_budget(self, budget: float | None) -> BasisTest:
         """The same test with another budget; the whitened matrix is shared."""
         other = copy(self)
-        other.budget = check_budget(budget)
+        other.budget = _check_budget(budget)
         return self if other.budget == self.budget else other
 
     def step(self, p: Any) -> BasisStep:
@@ -261,8 +255,25 @@ class BasisTest:
         seed: int = 0,
         lengths: bool = True,
     ) -> Calibration:
-        """Fit the κ rule to the verdicts of this test on distributions p (N, V); see `calibrate_kappa`."""
-        return calibrate_kappa(self, p, taus, tokens=tokens, fit=fit, seed=seed, lengths=lengths)
+        """Fit the κ rule to verdicts of this test on the first share `fit` of the distributions p (N, V).
+
+        Per distribution and τ, `tokens` tokens below τ are drawn from p̂. With `lengths` the rule includes the
+        row lengths ℓ, computed from W and the fitted distributions; otherwise ℓ = 1. They are the default
+        because they improve the agreement at rank 100 of SmolLM2 (docs/results/basis.md); at ranks 20 and 576
+        they make little difference. Warns if the rule is not better than `KappaRule.typical`.
+        """
+        result = collect_verdicts(self, p, taus, tokens=tokens, seed=seed).calibrate(fit=fit, lengths=lengths)
+        comparison = result.comparison
+        if not comparison.is_better:
+            warnings.warn(
+                f"the fitted κ rule is not better than KappaRule.typical({self.m}): in cross-validation on "
+                f"{comparison.verdicts} verdicts they agree with the exact test on {comparison.fitted:.1%} "
+                f"and {comparison.formula:.1%}; use the formula (BasisAware's default) or fit more "
+                "distributions",
+                UserWarning,
+                stacklevel=2,
+            )
+        return result
 
     def verify(self, certificate: Acceptance | Rejection, p: ArrayLike, tau: float) -> bool:
         """Verify a certificate independently of the solver."""
@@ -271,3 +282,8 @@ class BasisTest:
     def solve_linear_program(self, p: ArrayLike, i: int, tau: float) -> LinearProgramSolution:
         """Solve the test with HiGHS (seconds to minutes on a real vocabulary)."""
         return solve_linear_program(self.weight, p, i, tau)
+
+
+def _check_budget(budget: float | None) -> float:
+    expected = f"a positive number of operations ({DEFAULT_BUDGET:g} is about 1 s) or None"
+    return inf if budget is None else check_float("budget", budget, 0, inf, expected)

@@ -19,7 +19,6 @@ papers.bib: finlayson2024closing, mcnemar1947note
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
@@ -45,6 +44,19 @@ MAX_TOKENS = 10**6
 
 
 @dataclass(frozen=True)
+class FormulaComparison:
+    """Cross-validated agreement of fitted rules and of the formula of `KappaRule.typical`."""
+
+    fitted: float
+    """Agreement of fitted rules with the exact test on held-out folds."""
+    formula: float
+    """Agreement of the formula on the same verdicts."""
+    verdicts: int
+    is_better: bool
+    """True if w − l > √(w + l)."""
+
+
+@dataclass(frozen=True)
 class Calibration:
     """A fitted rule and its agreement with the exact test."""
 
@@ -62,55 +74,11 @@ class Calibration:
     """Tokens that the exact test left undecided within its budget; they are not used."""
 
 
-@dataclass(frozen=True)
-class FormulaComparison:
-    """Cross-validated agreement of fitted rules and of the formula of `KappaRule.typical`."""
-
-    fitted: float
-    """Agreement of fitted rules with the exact test on held-out folds."""
-    formula: float
-    """Agreement of the formula on the same verdicts."""
-    verdicts: int
-    is_better: bool
-    """True if w − l > √(w + l)."""
-
-
-def calibrate_kappa(
-    test: BasisTest,
-    p: ArrayLike,
-    taus: Sequence[float],
-    *,
-    tokens: int = 8,
-    fit: float = 0.5,
-    seed: int = 0,
-    lengths: bool = True,
-) -> Calibration:
-    """Fit g to the first share `fit` of the distributions p (N, V), and measure it on the others.
-
-    Per distribution and τ, `tokens` tokens below τ are drawn from p̂, as a sampler would. With `lengths`
-    the rule includes the row lengths ℓ, computed from W and the fitted distributions; otherwise ℓ = 1. They
-    are the default because they improve the agreement at rank 100 of SmolLM2 (docs/results/basis.md); at
-    ranks 20 and 576 they make little difference. Warns if the rule is not better than `KappaRule.typical`.
-    """
-    result = collect_verdicts(test, p, taus, tokens=tokens, seed=seed).calibrate(fit=fit, lengths=lengths)
-    comparison = result.comparison
-    if not comparison.is_better:
-        warnings.warn(
-            f"the fitted κ rule is not better than KappaRule.typical({test.m}): in cross-validation on "
-            f"{comparison.verdicts} verdicts they agree with the exact test on {comparison.fitted:.1%} and "
-            f"{comparison.formula:.1%}; use the formula (BasisAware's default) or fit more distributions",
-            UserWarning,
-            stacklevel=3,
-        )
-    return result
-
-
 def collect_verdicts(
     test: BasisTest, p: ArrayLike, taus: Sequence[float], *, tokens: int = 8, seed: int = 0
 ) -> ExactVerdicts:
-    """Exact verdicts on tokens drawn from the distributions p (N, V), to fit κ rules to."""
-    if not hasattr(test, "step") or not hasattr(test, "row_lengths"):
-        raise TypeError(f"test is {short_repr(test)}; expected a BasisTest")
+    """Exact verdicts to fit κ rules to: for each distribution of p (N, V) and each τ, on `tokens` tokens
+    below τ that are drawn from p̂, as a sampler would."""
     taus = taus.tolist() if hasattr(taus, "tolist") else taus
     if not isinstance(taus, Sequence) or isinstance(taus, str | bytes) or not taus:
         raise TypeError(f"taus is {short_repr(taus)}; expected a list of thresholds, such as [0.1, 0.5]")
@@ -125,17 +93,21 @@ def collect_verdicts(
     for n, p_V in enumerate(p_NV):
         step = test.step(p_V)
         for tau in taus:
-            for i in _draw_tokens_below(step.distribution.p, tau, tokens, rng):
+            below_V = np.where(step.distribution.p < tau, step.distribution.p, 0.0)
+            if not (mass := below_V.sum()) > 0:
+                continue
+            for i in np.unique(rng.choice(len(below_V), size=tokens, p=below_V / mass)).tolist():
                 verdict = step.accepts(i, tau=tau)
-                undecided += not verdict.decided
                 if verdict.decided:
                     rows.append((n, tau, i, float(step.kappa * step.distribution.p[i]), verdict.accepted))
-    if undecided and not rows:
+                else:
+                    undecided += 1
+    if not rows:
         raise ValueError(
             f"the exact test left all {undecided} tokens undecided: use a larger BasisTest(W, rank, budget=…)"
+            if undecided
+            else "no token has a probability below any of the taus"
         )
-    if not rows:
-        raise ValueError("no token has a probability below any of the taus")
     distribution_Q, tau_Q, token_Q, scaled_Q, accepted_Q = map(np.array, zip(*rows, strict=True))
     return ExactVerdicts(test, p_NV, distribution_Q, tau_Q, token_Q, scaled_Q, accepted_Q, undecided)
 
@@ -169,7 +141,7 @@ class ExactVerdicts:
         return Calibration(
             rule,
             fitted=float(right_Q[first_Q].mean()),
-            held_out=float(right_Q[~first_Q].mean()) if not first_Q.all() else float("nan"),
+            held_out=_mean(right_Q[~first_Q]),
             held_out_by_tau={tau: float(right.mean()) for tau, right in held_out.items() if len(right)},
             counts=(int(first_Q.sum()), int((~first_Q).sum())),
             comparison=self.compare_with_formula(lengths),
@@ -177,13 +149,21 @@ class ExactVerdicts:
         )
 
     def fit_rule(self, chosen_N: Mask, lengths: bool) -> KappaRule:
-        """The rule fitted to the verdicts of these distributions."""
+        """The rule fitted to the verdicts of these distributions.
+
+        It has one knot per τ with verdicts of both kinds; one kind only bounds g from one side.
+        """
         row_lengths = self.test.row_lengths(self.p_NV[chosen_N]) if lengths else None
-        scores_Q, verdicts_by_tau = self._scores(row_lengths), {}
-        for tau in np.unique(self.tau_Q):
-            at_Q = chosen_N[self.distribution_Q] & (self.tau_Q == tau)
-            verdicts_by_tau[float(tau)] = list(zip(scores_Q[at_Q], self.accepted_Q[at_Q], strict=True))
-        return fit_thresholds(self.test.m, verdicts_by_tau, row_lengths)
+        scores_Q, chosen_Q = self._scores(row_lengths), chosen_N[self.distribution_Q]
+        at_tau = {float(tau): chosen_Q & (self.tau_Q == tau) for tau in np.unique(self.tau_Q[chosen_Q])}
+        if not at_tau:
+            raise ValueError("no token has a probability below any of the taus")
+        both = {tau: at_Q for tau, at_Q in at_tau.items() if len(np.unique(self.accepted_Q[at_Q])) == 2}
+        knots = {
+            slope_from_tau(tau): best_threshold(scores_Q[at_Q], self.accepted_Q[at_Q])
+            for tau, at_Q in (both or at_tau).items()
+        }
+        return KappaRule(self.test.m, tuple(knots), tuple(knots.values()), row_lengths)
 
     def predict(self, rule: KappaRule) -> Mask:
         """The verdicts of a rule on the same tokens."""
@@ -204,48 +184,24 @@ class ExactVerdicts:
         fitted_Q = (predicted_Q == self.accepted_Q)[tested_Q]
         formula_Q = (self.predict(KappaRule.typical(self.test.m)) == self.accepted_Q)[tested_Q]
         wins, losses = int((fitted_Q & ~formula_Q).sum()), int((formula_Q & ~fitted_Q).sum())
-        return FormulaComparison(
-            float(fitted_Q.mean()) if len(fitted_Q) else float("nan"),
-            float(formula_Q.mean()) if len(formula_Q) else float("nan"),
-            len(fitted_Q),
-            is_better=wins - losses > sqrt(wins + losses),
-        )
+        is_better = wins - losses > sqrt(wins + losses)
+        return FormulaComparison(_mean(fitted_Q), _mean(formula_Q), len(fitted_Q), is_better)
 
     def _scores(self, lengths: RowLengths | None) -> Array:
         """κ·p̂ᵢ·ℓᵢ."""
         return self.scaled_Q if lengths is None else self.scaled_Q * lengths.values_V[self.token_Q]
 
 
-def fit_thresholds(
-    m: int, verdicts_by_tau: dict[float, list[tuple[float, bool]]], lengths: RowLengths | None = None
-) -> KappaRule:
-    """A rule with one knot per τ that has verdicts of both kinds; one kind only bounds g from one side.
-
-    `verdicts_by_tau` maps τ to pairs of κ·p̂ᵢ·ℓᵢ and the verdict.
-    """
-    some = {tau: pairs for tau, pairs in sorted(verdicts_by_tau.items()) if pairs}
-    both = {tau: pairs for tau, pairs in some.items() if len({verdict for _, verdict in pairs}) == 2}
-    knots = {slope_from_tau(tau): best_threshold(pairs) for tau, pairs in (both or some).items()}
-    if not knots:
-        raise ValueError("no token has a probability below any of the taus")
-    return KappaRule(m, tuple(knots), tuple(knots.values()), lengths)
-
-
-def best_threshold(pairs: Sequence[tuple[float, bool]]) -> float:
+def best_threshold(scores_Q: Array, accepted_Q: Mask) -> float:
     """The g with the fewest errors, the geometric mean of its two neighbours."""
-    values = np.array([value for value, _ in pairs])
-    accepted = np.array([verdict for _, verdict in pairs])[np.argsort(values)]
-    values = np.sort(values)
+    order_Q = np.argsort(scores_Q)
+    scores_Q, accepted_Q = scores_Q[order_Q], accepted_Q[order_Q]
     # A threshold before rank r accepts everything from r on.
-    wrong = np.append(0, np.cumsum(accepted)) + np.append(np.cumsum(~accepted[::-1])[::-1], 0)
+    wrong = np.append(0, np.cumsum(accepted_Q)) + np.append(np.cumsum(~accepted_Q[::-1])[::-1], 0)
     r = int(np.argmin(wrong))
-    low, high = values[max(r - 1, 0)], values[min(r, len(values) - 1)]
+    low, high = scores_Q[max(r - 1, 0)], scores_Q[min(r, len(scores_Q) - 1)]
     return float(np.sqrt(low * high))
 
 
-def _draw_tokens_below(p_V: Array, tau: float, tokens: int, rng: np.random.Generator) -> list[int]:
-    below_V = np.where(p_V < tau, p_V, 0.0)
-    mass = below_V.sum()
-    if not mass > 0:
-        return []
-    return [int(i) for i in np.unique(rng.choice(len(p_V), size=tokens, p=below_V / mass))]
+def _mean(right_Q: Mask) -> float:
+    return float(right_Q.mean()) if len(right_Q) else float("nan")

@@ -96,12 +96,12 @@ class KappaRule:
             object.__setattr__(self, name, values)
         if self.lengths is not None and not isinstance(self.lengths, RowLengths):
             raise TypeError(f"lengths is {short_repr(self.lengths)}; expected RowLengths, or None for ℓ = 1")
-        if len(self.slopes) != len(self.thresholds) or not self.slopes:
+        is_increasing = list(self.slopes) == sorted(set(self.slopes))
+        if not self.slopes or len(self.slopes) != len(self.thresholds) or not is_increasing:
             raise ValueError(
-                f"{len(self.slopes)} slopes for {len(self.thresholds)} thresholds; expected one each"
+                f"slopes are {self.slopes} and thresholds {self.thresholds}; expected increasing slopes and "
+                "one threshold for each"
             )
-        if list(self.slopes) != sorted(set(self.slopes)):
-            raise ValueError(f"slopes are {self.slopes}; expected increasing numbers")
 
     @classmethod
     def typical(cls, m: int) -> KappaRule:
@@ -111,10 +111,9 @@ class KappaRule:
 
     def threshold(self, tau: float) -> float:
         """g(c) at τ."""
-        x, knots = log(slope_from_tau(tau)), np.log(self.slopes)
-        g = np.log(self.thresholds)
+        x, knots, g = log(slope_from_tau(tau)), np.log(self.slopes), np.log(self.thresholds)
         if len(knots) == 1:
-            return float(self.thresholds[0])
+            return self.thresholds[0]
         right = int(np.clip(np.searchsorted(knots, x), 1, len(knots) - 1))
         share = (x - knots[right - 1]) / (knots[right] - knots[right - 1])
         return exp(g[right - 1] + share * (g[right] - g[right - 1]))
@@ -131,10 +130,6 @@ class KappaRule:
         """The rule on one distribution (V,), with the interface of `BasisTest.step`."""
         p_V = as_masses("p", p)
         return KappaStep(self, self._weighted(p_V), kappa(p_V, self.m))
-
-    def accepts(self, p: ArrayLike, i: int, tau: float) -> bool:
-        """True if the rule accepts the token."""
-        return bool(self.step(p).accepts(i, tau=tau))
 
     def _weighted(self, p_V: Array) -> Array:
         return p_V if self.lengths is None else p_V * self.lengths.for_vocabulary(len(p_V))

@@ -14,7 +14,6 @@ Differs from the paper's code: p ≥ 0 is a constraint, and a solver that fails 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -23,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import linprog
 
-from unspool.basis.arrays import as_distribution, as_float64, check_token, short_repr
+from unspool.basis.arrays import as_distribution, as_float64, check_token
 from unspool.basis.theory import slope_from_tau
 
 # HiGHS satisfies constraints and optimality to 10⁻⁷ each; θ near 1 inherits a few times that.
@@ -57,9 +56,7 @@ class LinearProgramSolution:
         return bool(abs(self.theta - 1) <= self.tolerance)
 
 
-def solve_linear_program(
-    W: Any, p: ArrayLike, i: int, tau: float, *, methods: Sequence[str] = HIGHS_METHODS
-) -> LinearProgramSolution:
+def solve_linear_program(W: Any, p: ArrayLike, i: int, tau: float) -> LinearProgramSolution:
     """Solve the linear program over the rows W (V, r) of a test: `BasisTest.weight`."""
     W_VR, c = as_float64(W), slope_from_tau(tau)
     if W_VR.ndim != 2:
@@ -67,10 +64,6 @@ def solve_linear_program(
     if not np.isfinite(W_VR).all():
         raise ValueError("W contains NaN or infinite entries")
     p_V, i = as_distribution(p, len(W_VR)), check_token(i, len(W_VR))
-    if not isinstance(methods, list | tuple) or not methods or any(it not in HIGHS_METHODS for it in methods):
-        raise ValueError(
-            f"methods is {short_repr(methods)}; expected some of {HIGHS_METHODS}, in the order to try."
-        )
     if not p_V[i] > 0:
         raise ValueError(f"token {i} has probability zero: it cannot be sampled, so there is nothing to test")
     W_VM = np.column_stack([W_VR, np.ones(len(W_VR))])
@@ -84,7 +77,7 @@ def solve_linear_program(
     others = np.flatnonzero((p_V > 0) & (np.arange(len(p_V)) != i))
     box_J = p_V[others] * (goal / p_V[i])
     # Presolve may call a program with nearly dependent equalities infeasible, although y = 0 is feasible.
-    for method, presolve in product(methods, (True, False)):
+    for method, presolve in product(HIGHS_METHODS, (True, False)):
         result = linprog(
             np.append(np.zeros(len(others)), -1.0),
             A_eq=np.column_stack([W_VM[others].T, -W_VM[i]]),
