@@ -6,7 +6,7 @@ from unspool.basis.arrays import as_distribution
 from unspool.basis.linear_program import solve_linear_program
 from unspool.basis.solver.cascade import close_brackets
 from unspool.basis.solver.interior_point import InteriorPoint, solve_reduced
-from unspool.basis.solver.level_search import search_all_rows
+from unspool.basis.solver.level_search import LevelSearch
 from unspool.basis.solver.proof_attempts import ProofAttempts, SharedFactors
 from unspool.basis.solver.whitening import whiten
 from unspool.basis.verifier import verify_certificate
@@ -127,7 +127,7 @@ def test_a_token_in_the_span_of_the_hard_ones_is_left_to_others(model):
 def test_it_decides_what_a_few_iterations_leave_open(factors, model):
     work, tau = factors(4), 0.03
     attempts = ProofAttempts(work, work.dist.order_N[5:80:5], tau)
-    level = search_all_rows(attempts, attempts.undecided(), {})
+    level = LevelSearch(attempts, attempts.factors.full_metric, attempts.undecided())
     level.run(4)
     before = len(attempts.undecided())
     assert before
@@ -148,7 +148,7 @@ def test_it_decides_what_a_few_iterations_leave_open(factors, model):
 def test_a_bracket_encloses_the_same_number_from_both_sides(factors, model):
     work = factors(4)
     attempts = ProofAttempts(work, work.dist.order_N[5:80:5], 0.01)
-    level = search_all_rows(attempts, attempts.undecided(), {})
+    level = LevelSearch(attempts, attempts.factors.full_metric, attempts.undecided())
     level.run(4)
     left = attempts.undecided()
     assert left
@@ -166,7 +166,7 @@ def test_both_sides_of_a_boundary_known_by_hand():
     W, p = np.array([[0.0], [1.0], [-1.0]]), np.array([0.1, 0.45, 0.45])
     for tau, accepted in ((0.0995, True), (0.1005, False)):
         attempts = ProofAttempts(SharedFactors(whiten(W), p), np.array([0]), tau)
-        level = search_all_rows(attempts, attempts.undecided(), {})
+        level = LevelSearch(attempts, attempts.factors.full_metric, attempts.undecided())
         level.run(1)
         close_brackets(level, 3, hold_hard=False)
         assert attempts.candidates[0].verdict.accepted is accepted

@@ -1,11 +1,6 @@
 import numpy as np
 
-from unspool.basis.solver.level_search import (
-    search_all_rows,
-    search_head,
-    search_head_and_sample,
-    search_head_with_fixed_tail,
-)
+from unspool.basis.solver.level_search import LevelSearch, fix_tail
 from unspool.basis.solver.proof_attempts import ProofAttempts
 from unspool.basis.verifier import verify_certificate
 
@@ -16,7 +11,9 @@ def attempts(factors, ranks, tau=0.1):
 
 def test_a_head_rejects_and_does_not_accept(factors):
     candidates = attempts(factors(0), [0, 1, 500, 900, 2000])
-    left = search_head(candidates, 512, candidates.undecided()).run(10)
+    left = LevelSearch(candidates, candidates.factors.head_metric(512), candidates.undecided(), head=512).run(
+        10
+    )
     decided = [candidate for candidate in candidates.candidates if candidate.verdict is not None]
     assert {candidate.token for candidate in decided} >= {
         candidate.token for candidate in candidates.candidates[2:]
@@ -27,7 +24,7 @@ def test_a_head_rejects_and_does_not_accept(factors):
 
 def test_a_sample_accepts_and_does_not_reject(factors):
     candidates = attempts(factors(0), [0, 1, 2, 500, 900])
-    level = search_head_and_sample(candidates, 256, candidates.undecided(), {})
+    level = LevelSearch(candidates, candidates.factors.sampled_metric(256), candidates.undecided(), head=256)
     left = level.run(15)
     decided = [candidate for candidate in candidates.candidates if candidate.verdict is not None]
     assert decided
@@ -41,7 +38,7 @@ def test_a_sample_accepts_and_does_not_reject(factors):
 
 def test_all_rows_do_both(factors):
     candidates = attempts(factors(0), [0, 1, 2, 500, 900])
-    search_all_rows(candidates, candidates.undecided(), {}).run(40)
+    LevelSearch(candidates, candidates.factors.full_metric, candidates.undecided()).run(40)
     assert [
         bool(candidate.verdict) for candidate in candidates.candidates if candidate.verdict is not None
     ].count(True) >= 1
@@ -51,11 +48,11 @@ def test_all_rows_do_both(factors):
 def test_many_tokens_get_the_verdicts_of_one_by_one(factors):
     ranks = np.arange(0, 400, 8)
     together = attempts(factors(2), ranks, 0.2)
-    search_head(together, 1024, together.undecided()).run(20)
+    LevelSearch(together, together.factors.head_metric(1024), together.undecided(), head=1024).run(20)
     alone = []
     for rank in ranks:
         single = attempts(factors(2), [rank], 0.2)
-        search_head(single, 1024, single.undecided()).run(20)
+        LevelSearch(single, single.factors.head_metric(1024), single.undecided(), head=1024).run(20)
         alone += single.candidates
     for a, b in zip(together.candidates, alone, strict=True):
         if a.verdict is not None and b.verdict is not None:
@@ -68,11 +65,13 @@ def test_rows_beside_the_head_help_it_reject(factors, model):
     work, tau = factors(1), 0.3
     tokens = work.dist.order_N[4:60]
     plain, helped = ProofAttempts(work, tokens, tau), ProofAttempts(work, tokens, tau)
-    search_head(plain, 256, plain.undecided()).run(30)
-    sampled = search_head_and_sample(helped, 256, helped.undecided(), {})
+    LevelSearch(plain, plain.factors.head_metric(256), plain.undecided(), head=256).run(30)
+    sampled = LevelSearch(helped, helped.factors.sampled_metric(256), helped.undecided(), head=256)
     sampled.run(15)
     candidates = [candidate for candidate in helped.undecided() if candidate.token in sampled.snapshots]
-    search_head_with_fixed_tail(helped, 256, 5000, candidates, sampled.snapshots).run(30)
+    snapshots = sampled.snapshots
+    tail = fix_tail(helped, 256, 5000, candidates, snapshots)
+    LevelSearch(helped, work.head_metric(256), candidates, snapshots, head=256, tail=tail).run(30)
     alone = {candidate.token for candidate in plain.candidates if candidate.verdict is not None}
     with_others = [candidate for candidate in candidates if candidate.verdict is not None]
     assert {candidate.token for candidate in with_others} - alone

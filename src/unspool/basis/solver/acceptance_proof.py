@@ -23,8 +23,9 @@ of B. If only this error prevents a proof, all rows are evaluated again on W in 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,64 +46,53 @@ GIVE_UP_ABOVE = 1.02
 BLOCK = 2048
 
 
-@dataclass(frozen=True, eq=False)
 class AcceptanceBounds:
-    """Upper bounds on f(λ) for Q candidates."""
+    """Upper bounds on f(λ) for Q candidates; `Evaluator.bound` tightens them until they decide."""
 
-    proved_Q: NDArray[np.bool_]
-    value_Q: Array
-    """An upper bound on f(λ); infinite if the evaluation stopped early."""
-    dual_MQ: Array
-    """The certificates: λ in coordinates of W̃, with w̃ᵢ·λ = 1."""
-    rows_Q: Indices
-    """The number of rows of W̃ evaluated."""
-
-
-@dataclass(frozen=True, eq=False)
-class _ErrorBounds:
-    """Bounds on the terms of f(λ) and on their rounding errors, for Q candidates."""
-
-    length_Q: Array
-    """‖λ‖"""
-    total_Q: Array
-    """An upper bound on Σⱼ sⱼ² over the vocabulary."""
-    float64_Q: Array
-    """The error of s computed in float64 on W."""
-    float32_Q: Array
-    """The error of s computed in float32 on X, relative to ‖xⱼ‖."""
-    basis_Q: Array
-    """The additional error from rounding B."""
-
-
-class _Evaluation:
-    """The state of a partial sum of f(λ) for Q candidates."""
-
-    def __init__(
-        self, lam_KQ: Array, dual_MQ: Array, tokens_Q: Indices, slope: float, p_Q: Array, errors: _ErrorBounds
-    ) -> None:
-        self.lam_KQ, self.dual_MQ, self.tokens_Q = lam_KQ, dual_MQ, tokens_Q
+    def __init__(self, evaluator: Evaluator, lam_KQ: Array, dual_MQ: Array, tokens_Q: Indices, slope: float):
+        whitened, dist = evaluator.whitened, evaluator.dist
+        self.lam_KQ, self.tokens_Q = lam_KQ, tokens_Q
+        self.dual_MQ = dual_MQ
+        """The certificates: λ in coordinates of W̃, with w̃ᵢ·λ = 1."""
         self.slope, self.max_slope = slope, max(1.0, slope)
-        self.p_Q, self.errors = p_Q, errors
-        self.value_Q: Array = self.max_slope * errors.float64_Q
+        self.p_Q = dist.p[tokens_Q]
+        self.length_Q: Array = np.sqrt(np.einsum("kq,kq->q", lam_KQ, lam_KQ))
+        """‖λ‖"""
+        m, square_MQ = whitened.m, dual_MQ * dual_MQ
+        slack_Q = m * (1e-12 + m * 1e-15) * (whitened.mean_square_M @ square_MQ)
+        self.total_Q: Array = dist.vocabulary * (self.length_Q * self.length_Q + slack_Q)
+        """An upper bound on Σⱼ sⱼ² over the vocabulary."""
+        self.error64_Q: Array = (m + 4) * 2.0**-52 * whitened.abs_dot_bound(dual_MQ)
+        """The error of s computed in float64 on W."""
+        self.error32_Q: Array = (m + 8) * 2.0**-24 * self.length_Q
+        """The error of s computed in float32 on X, relative to ‖xⱼ‖."""
+        self.basis_error_Q: Array = (m + 4) * 2.0**-50 * whitened.basis_abs_bound * self.length_Q
+        """The additional error from rounding B."""
+        self.partial_Q: Array = self.max_slope * self.error64_Q
         """f(λ) over the rows evaluated so far."""
-        self.bound_Q: Array = np.full(len(p_Q), np.inf)
-        """The best upper bound on f(λ) so far."""
-        self.rows_Q: Indices = np.zeros(len(p_Q), dtype=np.intp)
-        self.open_Q: NDArray[np.bool_] = np.isfinite(errors.length_Q) & (errors.float64_Q < 0.1)
+        self.value_Q: Array = np.full(len(tokens_Q), np.inf)
+        """The best upper bound on f(λ) so far; infinite if the evaluation stopped early."""
+        self.rows_Q: Indices = np.zeros(len(tokens_Q), dtype=np.intp)
+        """The number of rows of W̃ evaluated."""
+        self.open_Q: NDArray[np.bool_] = np.isfinite(self.length_Q) & (self.error64_Q < 0.1)
         """Neither proven nor given up."""
+
+    @property
+    def proved_Q(self) -> NDArray[np.bool_]:
+        """f(λ) < p̂ᵢ."""
+        return self.value_Q < self.p_Q
 
     def tighten(self, active: Indices, value_Q: Array) -> None:
         """Apply a new upper bound, enlarged by the rounding of sums and of w̃ᵢ·λ = 1."""
-        bound_Q = value_Q * (1 + SUM_ERROR + 2 * self.errors.float64_Q[active])
-        self.bound_Q[active] = np.minimum(self.bound_Q[active], bound_Q)
+        bound_Q = value_Q * (1 + SUM_ERROR + 2 * self.error64_Q[active])
+        self.value_Q[active] = np.minimum(self.value_Q[active], bound_Q)
 
 
 class Evaluator:
     """Bounds f(λ) for tokens of one distribution."""
 
     def __init__(self, whitened: WhitenedMatrix, dist: Distribution) -> None:
-        self.whitened = whitened
-        self.dist = dist
+        self.whitened, self.dist = whitened, dist
         self._cached_tail_norms_N: Array = np.empty(0)
 
     def bound(
@@ -112,111 +102,76 @@ class Evaluator:
 
         The hard rows of `metric` are first re-projected to s = 0 in float64.
         """
-        lam_KQ, dual_MQ = self._normalize(lam_KQ, tokens_Q, metric)
-        evaluation = _Evaluation(
-            lam_KQ, dual_MQ, tokens_Q, slope, self.dist.p[tokens_Q], self._error_bounds(lam_KQ, dual_MQ)
-        )
-        seen = self._evaluate_head(evaluation)
-        self._drop_hopeless(evaluation, seen)
-        unsettled = self._evaluate_all(evaluation, seen)
-        self._evaluate_all_exactly(evaluation, unsettled)
-        return AcceptanceBounds(
-            evaluation.bound_Q < evaluation.p_Q, evaluation.bound_Q, dual_MQ, evaluation.rows_Q
-        )
+        bounds = AcceptanceBounds(self, *self._normalize(lam_KQ, tokens_Q, metric), tokens_Q, slope)
+        seen = self._evaluate_head(bounds)
+        self._drop_hopeless(bounds, seen)
+        self._evaluate_all(bounds, seen)
+        return bounds
 
-    def _evaluate_head(self, evaluation: _Evaluation) -> int:
+    def _evaluate_head(self, bounds: AcceptanceBounds) -> int:
         """Sum over growing heads and bound the tail; returns the number of rows evaluated."""
-        dist, errors, seen = self.dist, evaluation.errors, 0
-        ranks_Q, square_Q = dist.ranks(evaluation.tokens_Q), np.zeros(len(evaluation.p_Q))
+        dist, seen = self.dist, 0
+        ranks_Q, square_Q = dist.ranks(bounds.tokens_Q), np.zeros(len(bounds.p_Q))
         for n in HEAD_SIZES:
-            n, active = min(n, dist.support), evaluation.open_Q.nonzero()[0]
+            n, active = min(n, dist.support), bounds.open_Q.nonzero()[0]
             if n == seen or not len(active):
                 break
             dist.extend_head(n)
-            s_NQ = self._products(
-                evaluation.lam_KQ[:, active],
-                evaluation.dual_MQ[:, active],
-                dist.order_N[seen:n],
-                exact=seen == 0,
-            )
+            tokens_N = dist.order_N[seen:n]
+            if seen:
+                lam32_KQ = bounds.lam_KQ[:, active].astype(np.float32)
+                s_NQ = (self.whitened.X_VK.take(tokens_N, axis=0) @ lam32_KQ).astype(np.float64)
+            else:
+                s_NQ = self.whitened.project(bounds.dual_MQ[:, active], tokens_N)
             _zero_own_rows(s_NQ, ranks_Q[active] - seen)
-            evaluation.value_Q[active] += dist.head_N[seen:n] @ np.maximum(evaluation.slope * s_NQ, -s_NQ)
+            bounds.partial_Q[active] += dist.head_N[seen:n] @ np.maximum(bounds.slope * s_NQ, -s_NQ)
             square_Q[active] += np.einsum("nq,nq->q", s_NQ, s_NQ)
-            error32_Q = self._float32_error(evaluation, seen) if seen else np.zeros(len(square_Q))
-            seen = evaluation.rows_Q[active] = n
-            tail_Q = evaluation.max_slope * self._tail(errors, square_Q, n)
-            evaluation.tighten(active, (evaluation.value_Q + error32_Q + tail_Q)[active])
-            evaluation.open_Q &= (evaluation.value_Q - error32_Q < evaluation.p_Q) & ~(
-                evaluation.bound_Q < evaluation.p_Q
-            )
+            error_Q = self._float32_error(bounds, seen) if seen else np.zeros(len(square_Q))
+            seen = bounds.rows_Q[active] = n
+            tail_Q = bounds.max_slope * self._tail(bounds, square_Q, n)
+            bounds.tighten(active, (bounds.partial_Q + error_Q + tail_Q)[active])
+            bounds.open_Q &= (bounds.partial_Q - error_Q < bounds.p_Q) & ~bounds.proved_Q
         return int(seen)
 
-    def _evaluate_all(self, evaluation: _Evaluation, seen: int) -> Indices:
-        """Sum over all rows in float32; returns the candidates that only float32 error keeps unproven."""
-        active = evaluation.open_Q.nonzero()[0]
+    def _evaluate_all(self, bounds: AcceptanceBounds, seen: int) -> None:
+        """Sum over all rows in float32, and in float64 for candidates that only float32 error leaves open."""
+        active = bounds.open_Q.nonzero()[0]
         if not len(active):
-            return active
-        evaluation.rows_Q[active] = self.dist.vocabulary
-        beyond_Q = self._sum_tail_float32(
-            evaluation.lam_KQ[:, active], evaluation.tokens_Q[active], evaluation.slope, seen
+            return
+        bounds.rows_Q[active] = self.dist.vocabulary
+        p_V, X_VK = self.dist.p.copy(), self.whitened.X_VK
+        p_V[self.dist.order_N[:seen]] = 0
+        lam32_KQ = bounds.lam_KQ[:, active].astype(np.float32)
+        blocks = (
+            (slice(start, start + BLOCK), X_VK[start : start + BLOCK] @ lam32_KQ)
+            for start in range(0, len(p_V), BLOCK)
         )
-        total_Q, error32_Q = (
-            evaluation.value_Q[active] + beyond_Q,
-            self._float32_error(evaluation, seen)[active],
-        )
-        evaluation.tighten(active, total_Q + error32_Q)
-        return active[
-            (evaluation.bound_Q[active] >= evaluation.p_Q[active])
-            & (total_Q - error32_Q < evaluation.p_Q[active])
-        ]
-
-    def _evaluate_all_exactly(self, evaluation: _Evaluation, active: Indices) -> None:
-        """Sum over all rows of W in float64."""
+        beyond_Q = _sum_blocks(p_V, blocks, bounds.tokens_Q[active], np.float32(bounds.slope))
+        total_Q, error_Q = bounds.partial_Q[active] + beyond_Q, self._float32_error(bounds, seen)[active]
+        bounds.tighten(active, total_Q + error_Q)
+        active = active[~bounds.proved_Q[active] & (total_Q - error_Q < bounds.p_Q[active])]
         if len(active):
-            total_Q = self._sum_all_float64(
-                evaluation.dual_MQ[:, active], evaluation.tokens_Q[active], evaluation.slope
+            dual_MQ = bounds.dual_MQ[:, active]
+            blocks = (
+                (part, block @ dual_MQ[:-1] + dual_MQ[-1]) for part, block in self.whitened.weight.blocks()
             )
-            evaluation.tighten(active, total_Q + evaluation.max_slope * evaluation.errors.float64_Q[active])
+            total_Q = _sum_blocks(self.dist.p, blocks, bounds.tokens_Q[active], bounds.slope)
+            bounds.tighten(active, total_Q + bounds.max_slope * bounds.error64_Q[active])
 
-    def _float32_error(self, evaluation: _Evaluation, seen: int) -> Array:
+    def _float32_error(self, bounds: AcceptanceBounds, seen: int) -> Array:
         """The float32 error of f(λ); the first rows were summed in float64."""
-        errors = evaluation.errors
-        error32_Q: Array = evaluation.max_slope * (
-            errors.float32_Q * self._tail_norms_N[min(HEAD_SIZES[0], seen)] + errors.basis_Q
-        )
-        return error32_Q
+        norms = float(self._tail_norms_N[min(HEAD_SIZES[0], seen)])
+        return bounds.max_slope * (bounds.error32_Q * norms + bounds.basis_error_Q)
 
-    def _error_bounds(self, lam_KQ: Array, dual_MQ: Array) -> _ErrorBounds:
-        whitened = self.whitened
-        length_Q = np.sqrt(np.einsum("kq,kq->q", lam_KQ, lam_KQ))
-        square_MQ = dual_MQ * dual_MQ
-        float64_Q = (whitened.m + 4) * 2.0**-52 * whitened.abs_dot_bound(dual_MQ)
-        slack_Q = whitened.m * (1e-12 + whitened.m * 1e-15) * (whitened.mean_square_M @ square_MQ)
-        return _ErrorBounds(
-            length_Q,
-            self.dist.vocabulary * (length_Q * length_Q + slack_Q),
-            float64_Q,
-            (whitened.m + 8) * 2.0**-24 * length_Q,
-            (whitened.m + 4) * 2.0**-50 * whitened.basis_abs_bound * length_Q,
-        )
-
-    def _products(self, lam_KQ: Array, dual_MQ: Array, tokens_N: Indices, exact: bool) -> Array:
-        """s of these rows: from W in float64 if `exact`, else from X in float32."""
-        if exact:
-            return self.whitened.project(dual_MQ, tokens_N)
-        s_NQ = self.whitened.X_VK.take(tokens_N, axis=0) @ lam_KQ.astype(np.float32)
-        return s_NQ.astype(np.float64)
-
-    def _tail(self, errors: _ErrorBounds, square_Q: Array, n: int) -> Array:
+    def _tail(self, bounds: AcceptanceBounds, square_Q: Array, n: int) -> Array:
         """An upper bound on Σ p̂ⱼ|sⱼ| from rank n on, allowing for float32 error in the head's squares."""
-        max_total_Q = np.sqrt(errors.total_Q)
-        error_Q = (
-            errors.float32_Q * np.sqrt(self.whitened.m * self.dist.vocabulary) + np.sqrt(n) * errors.basis_Q
-        )
+        max_total_Q = np.sqrt(bounds.total_Q)
+        error_Q = bounds.error32_Q * np.sqrt(self.whitened.m * self.dist.vocabulary)
+        error_Q = error_Q + np.sqrt(n) * bounds.basis_error_Q
         min_head_Q = np.maximum(np.sqrt(square_Q) * (1 - SUM_ERROR) - error_Q * (n > HEAD_SIZES[0]), 0.0)
         rest_Q = np.maximum(max_total_Q * max_total_Q - min_head_Q * min_head_Q, 0.0)
         tail_Q: Array = np.minimum(
-            self._tail_norms_N[n] * errors.length_Q, np.sqrt(self.dist.tail_squares_N[n] * rest_Q)
+            self._tail_norms_N[n] * bounds.length_Q, np.sqrt(self.dist.tail_squares_N[n] * rest_Q)
         )
         return tail_Q
 
@@ -253,35 +208,24 @@ class Evaluator:
                 lam_KQ, dual_MQ = lam_KQ * scale_Q, dual_MQ * scale_Q
         return lam_KQ, dual_MQ
 
-    def _drop_hopeless(self, evaluation: _Evaluation, seen: int) -> None:
+    def _drop_hopeless(self, bounds: AcceptanceBounds, seen: int) -> None:
         """Drop candidates for which a tail sample predicts that a pass over all rows will fail."""
-        if self.whitened.X_VK.size < LARGE_PASS or not evaluation.open_Q.any() or seen < HEAD_SIZES[-1]:
+        if self.whitened.X_VK.size < LARGE_PASS or not bounds.open_Q.any() or seen < HEAD_SIZES[-1]:
             return
         tokens_S, weight_S, X_SK = self._sample
-        s_SQ = X_SK @ evaluation.lam_KQ.astype(np.float32)
-        s_SQ[tokens_S[:, None] == evaluation.tokens_Q] = 0
-        tail_Q = weight_S @ np.maximum(evaluation.slope * s_SQ, -s_SQ)
-        evaluation.open_Q &= evaluation.value_Q + tail_Q < GIVE_UP_ABOVE * evaluation.p_Q
+        s_SQ = X_SK @ bounds.lam_KQ.astype(np.float32)
+        s_SQ[tokens_S[:, None] == bounds.tokens_Q] = 0
+        tail_Q = weight_S @ np.maximum(bounds.slope * s_SQ, -s_SQ)
+        bounds.open_Q &= bounds.partial_Q + tail_Q < GIVE_UP_ABOVE * bounds.p_Q
 
-    def _sum_tail_float32(self, lam_KQ: Array, tokens_Q: Indices, slope: float, done: int) -> Array:
-        """f(λ) over the rows from this rank on, in float32."""
-        p_V, X_VK, lam32_KQ = self.dist.p.copy(), self.whitened.X_VK, lam_KQ.astype(np.float32)
-        p_V[self.dist.order_N[:done]] = 0
-        value_Q = np.zeros(len(tokens_Q))
-        for start in range(0, len(p_V), BLOCK):
-            s_NQ = X_VK[start : start + BLOCK] @ lam32_KQ
-            _zero_own_rows(s_NQ, tokens_Q - start)
-            value_Q += p_V[start : start + BLOCK] @ np.maximum(np.float32(slope) * s_NQ, -s_NQ)
-        return value_Q
 
-    def _sum_all_float64(self, dual_MQ: Array, tokens_Q: Indices, slope: float) -> Array:
-        """f(λ) over the whole vocabulary."""
-        value_Q = np.zeros(len(tokens_Q))
-        for part, block in self.whitened.weight.blocks():
-            s_NQ = block @ dual_MQ[:-1] + dual_MQ[-1]
-            _zero_own_rows(s_NQ, tokens_Q - part.start)
-            value_Q += self.dist.p[part] @ np.maximum(slope * s_NQ, -s_NQ)
-        return value_Q
+def _sum_blocks(p_V: Array, blocks: Iterable[tuple[slice, Any]], tokens_Q: Indices, slope: Any) -> Array:
+    """f(λ) over blocks of rows, each a slice of the vocabulary with its s."""
+    value_Q = np.zeros(len(tokens_Q))
+    for part, s_NQ in blocks:
+        _zero_own_rows(s_NQ, tokens_Q - part.start)
+        value_Q += p_V[part] @ np.maximum(slope * s_NQ, -s_NQ)
+    return value_Q
 
 
 def _zero_own_rows(s_NQ: Array | Array32, places_Q: Indices) -> None:

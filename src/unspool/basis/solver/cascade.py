@@ -23,13 +23,7 @@ from unspool.basis.arrays import Indices
 from unspool.basis.certificate import Acceptance, Rejection, Verdict
 from unspool.basis.solver.douglas_rachford import SearchSnapshot
 from unspool.basis.solver.interior_point import solve_reduced
-from unspool.basis.solver.level_search import (
-    LevelSearch,
-    search_all_rows,
-    search_head,
-    search_head_and_sample,
-    search_head_with_fixed_tail,
-)
+from unspool.basis.solver.level_search import LevelSearch, fix_tail
 from unspool.basis.solver.lewis_metric import MIN_MASS
 from unspool.basis.solver.proof_attempts import Candidate, ProofAttempts, SharedFactors, candidate_tokens
 from unspool.basis.work import tail_setup_cost
@@ -51,20 +45,9 @@ def close_brackets(level: LevelSearch, free: int, hold_hard: bool) -> None:
         p_i, lam_K = float(search.own_mass_Q[q]), level.best_KQ[:, q].astype(np.float64)
         own = float(search.x_KQ[:, q] @ lam_K)
         lam_K = lam_K / own if own > 0 else np.zeros_like(lam_K)
-        box_sides = search.box_sides(q, mass_V)
-        rounds = solve_reduced(
-            whitened,
-            hard_H,
-            mass_V,
-            candidate.token,
-            attempts.slope,
-            lam_K,
-            *box_sides,
-            p_i,
-            free,
-            candidate.spend,
-        )
-        for found_K, y_V, t in rounds:
+        problem = (whitened, hard_H, mass_V, candidate.token, attempts.slope)
+        start = (lam_K, *search.box_sides(q, mass_V))
+        for found_K, y_V, t in solve_reduced(*problem, *start, p_i, free, candidate.spend):
             candidate.iterations += 1
             if t > p_i:
                 attempts.try_reject_with_all_rows(candidate, y_V, t, "interior point")
@@ -97,17 +80,20 @@ class Cascade:
     def verdicts(self) -> list[Verdict]:
         """The verdicts in the order of the tokens."""
         n = self.factors.first_level_rows
+        has_second_level = 4 * n < self.factors.dist.support
         self._apply_threshold()
         if self.factors.whitened.m > 1:
             self._try_least_squares(lambda candidate: candidate.kappa_ratio > 0.8)
             self._search_head(n, 8, lambda candidate: candidate.kappa_ratio < 1.25)
-            self._search_head(4 * n, 25, lambda candidate: candidate.kappa_ratio < 0.7)
+            if has_second_level:
+                self._search_head(4 * n, 25, lambda candidate: candidate.kappa_ratio < 0.7)
             self._search_head_and_sample(n, 15)
             self._search_head_with_fixed_tail(
                 n, MAX_TAIL_ROWS // 4, 8, lambda candidate: not candidate.is_likely_accepted
             )
-            self._search_head_and_sample(4 * n, 30)
-            self._search_head_with_fixed_tail(4 * n, MAX_TAIL_ROWS, 30, lambda _: True)
+            if has_second_level:
+                self._search_head_and_sample(4 * n, 30)
+                self._search_head_with_fixed_tail(4 * n, MAX_TAIL_ROWS, 30, lambda _: True)
             self._reject_by_duplicates()
             self._try_least_squares(lambda candidate: candidate.kappa_ratio <= 0.8)
             self._search_all_rows()
@@ -144,37 +130,34 @@ class Cascade:
 
     def _search_head(self, n: int, iterations: int, which: Callable[[Candidate], bool]) -> None:
         """Reject with multipliers of the n most probable rows."""
-        candidates = (
-            self._within_budget(self.attempts.undecided(which), n) if self._is_larger_level(n) else []
-        )
+        candidates = self._within_budget(self.attempts.undecided(which), n)
         if candidates:
-            search_head(self.attempts, n, candidates).run(iterations)
+            LevelSearch(self.attempts, self.factors.head_metric(n), candidates, head=n).run(iterations)
 
     def _search_head_with_fixed_tail(
         self, n: int, n_rows: int, iterations: int, which: Callable[[Candidate], bool]
     ) -> None:
         """Reject with the n most probable rows; up to `n_rows` tail rows keep their last multipliers."""
-        candidates = [
-            candidate for candidate in self.attempts.undecided(which) if candidate.token in self._snapshots
-        ]
-        candidates = self._within_budget(candidates, n) if self._is_larger_level(n) else []
+        candidates = [it for it in self.attempts.undecided(which) if it.token in self._snapshots]
         n_rows = min(max(n_rows, 4 * n), self.factors.dist.support)
-        candidates = [
-            candidate for candidate in candidates if candidate.spend(tail_setup_cost(n_rows, self._width))
-        ]
+        setup = tail_setup_cost(n_rows, self._width)
+        candidates = [it for it in self._within_budget(candidates, n) if it.spend(setup)]
         if candidates:
-            search_head_with_fixed_tail(self.attempts, n, n_rows, candidates, self._snapshots).run(iterations)
+            tail = fix_tail(self.attempts, n, n_rows, candidates, self._snapshots)
+            metric = self.factors.head_metric(n)
+            LevelSearch(self.attempts, metric, candidates, self._snapshots, head=n, tail=tail).run(iterations)
 
     def _search_head_and_sample(self, n: int, iterations: int) -> None:
         """Accept by a λ over the head and a sample of the tail.
 
         Candidates that stay open here are likely to be accepted: the sampled rows could not balance them.
         """
-        candidates = self.attempts.undecided() if self._is_larger_level(n) else []
+        candidates = self.attempts.undecided()
         if candidates:
             candidates = self._within_budget(candidates, len(self.factors.sampled_rows(n).tokens_S), n)
         if candidates:
-            level = search_head_and_sample(self.attempts, n, candidates, self._snapshots)
+            metric = self.factors.sampled_metric(n)
+            level = LevelSearch(self.attempts, metric, candidates, self._snapshots, head=n)
             remaining = level.run(iterations)
             self._snapshots |= level.snapshots
             for candidate in candidates:
@@ -202,22 +185,14 @@ class Cascade:
         group = max(1, min(16, self._width // 32))  # wide rows gain more from matrix products
         candidates = self._within_budget(self.attempts.undecided(), self.factors.dist.vocabulary)
         for start in range(0, len(candidates), group):
-            level = search_all_rows(self.attempts, candidates[start : start + group], self._snapshots)
-            free, iterations = max(2048, 4 * self._width), self._iterations_before_interior_point()
+            part, metric = candidates[start : start + group], self.factors.full_metric
+            level = LevelSearch(self.attempts, metric, part, self._snapshots)
+            free = max(2048, 4 * self._width)
+            iterations = 6 if self._width < WIDE_ROWS else 10 if self.attempts.slope < SMALL_SLOPE else 30
             for hold_hard in (True, False, True, False):
                 level.run(iterations)
                 close_brackets(level, free, hold_hard)
                 free, iterations = 2 * free, 20
-
-    def _iterations_before_interior_point(self) -> int:
-        """Splitting iterations before the interior-point method runs."""
-        if self._width < WIDE_ROWS:
-            return 6
-        return 10 if self.attempts.slope < SMALL_SLOPE else 30
-
-    def _is_larger_level(self, n: int) -> bool:
-        """True if a level of n rows has more rows than the previous one."""
-        return n <= self.factors.first_level_rows or n < self.factors.dist.support
 
     def _within_budget(self, candidates: list[Candidate], rows: int, head: int = 0) -> list[Candidate]:
         """The candidates whose budget covers a level of `rows` rows (`head` of them may be paid already)."""

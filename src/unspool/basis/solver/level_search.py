@@ -5,15 +5,16 @@ The iterates are tried as proofs while the search runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unspool.basis.arrays import Array, Indices
 from unspool.basis.solver.douglas_rachford import TARGET_FACTOR, DouglasRachford, SearchSnapshot
+from unspool.basis.solver.lewis_metric import LewisMetric
 from unspool.basis.solver.proof_attempts import Candidate, ProofAttempts, candidate_tokens
-from unspool.basis.solver.rejection_proof import MultiplierRepair, fix_multipliers
+from unspool.basis.solver.rejection_proof import FixedMultipliers, fix_multipliers
 from unspool.basis.work import iteration_cost
 
 # Proofs are tried every 1 + candidates // CANDIDATES_PER_STRIDE iterations.
@@ -21,29 +22,37 @@ CANDIDATES_PER_STRIDE = 4
 # f(λ) over the rows of the search must be below this share of p̂ᵢ before it is evaluated on W.
 TRY_ACCEPT_BELOW = 0.997
 
-TryReject = Callable[[list[Candidate], Indices, str], None]
-
 
 class LevelSearch:
-    """One search for several candidates; decided ones, and those these rows cannot decide, are dropped."""
+    """One search for several candidates; decided ones, and those these rows cannot decide, are dropped.
+
+    It resumes from `snapshots`. Rejections repair the multipliers of the `head` most probable rows; those of
+    `tail` are fixed.
+    """
 
     def __init__(
         self,
         attempts: ProofAttempts,
-        search: DouglasRachford,
+        metric: LewisMetric,
         candidates: list[Candidate],
-        try_reject: TryReject | None,
+        snapshots: Mapping[int, SearchSnapshot] | None = None,
+        *,
+        head: int = 0,
+        tail: FixedMultipliers | None = None,
     ) -> None:
-        self.attempts, self.search, self.candidates, self._try_reject = (
-            attempts,
-            search,
-            list(candidates),
-            try_reject,
+        self.attempts, self.candidates, self._head, self._tail = attempts, list(candidates), head, tail
+        whitened, dist = attempts.factors.whitened, attempts.factors.dist
+        glob_KQ = None if tail is None else (whitened.basis_MK.T @ tail.sum_MQ).astype(np.float32)
+        self.search = DouglasRachford(
+            whitened, dist, metric, candidate_tokens(candidates), attempts.slope, glob_KQ
         )
+        for q, candidate in enumerate(candidates):
+            if snapshots and candidate.token in snapshots:
+                self.search.resume(q, snapshots[candidate.token])
         self._accept_tried_Q = np.full(len(candidates), np.inf)
         self._reject_tried_Q = np.full(len(candidates), np.inf)
         self.best_Q = np.full(len(candidates), np.inf)
-        self.best_KQ = search.lam_KQ.copy()
+        self.best_KQ = self.search.lam_KQ.copy()
         self.snapshots: dict[int, SearchSnapshot] = {}
         self._iteration = 0
 
@@ -59,17 +68,13 @@ class LevelSearch:
             for candidate in self.candidates:
                 candidate.iterations += 1
                 candidate.work += iteration_cost(rows, unknowns)
-                candidate.rows = max(
-                    candidate.rows, self.search.metric.n_hard + len(self.search.metric.rows.tokens_S)
-                )
+                candidate.rows = max(candidate.rows, self.search.metric.n_hard + rows)
             upper_Q = self.search.upper_bounds()
             better = np.flatnonzero(upper_Q < self.best_Q)
             self.best_Q[better], self.best_KQ[:, better] = upper_Q[better], self.search.lam_KQ[:, better]
             if turn % stride == 0 or turn == iterations - 1:
                 self._drop(self._try_proofs(upper_Q))
-            self._drop(
-                np.array([candidate.work > candidate.budget for candidate in self.candidates], dtype=bool)
-            )
+            self._drop(np.array([it.work > it.budget for it in self.candidates], dtype=bool))
         self._save_snapshots(range(len(self.candidates)))
         return self.candidates
 
@@ -79,18 +84,17 @@ class LevelSearch:
         method = "douglas-rachford" if self._iteration > 1 else "least squares"
         box_scale_Q, own_mass_Q = search.required_box_scale(), search.own_mass_Q
         balanced_Q = box_scale_Q <= 1
-        if self._try_reject is not None:
+        if rows.is_unsampled:
             at = np.flatnonzero(balanced_Q & (box_scale_Q < 0.9995 * self._reject_tried_Q))
             self._reject_tried_Q[at] = box_scale_Q[at]
-            self._try_reject(self._candidates_at(at), at, method)
+            self._try_reject(at, method)
         if rows.covers_vocabulary:
             undecided_Q = np.array([candidate.verdict is None for candidate in self.candidates])
             good_Q = (upper_Q < TRY_ACCEPT_BELOW * own_mass_Q) & (upper_Q < 0.99 * self._accept_tried_Q)
             at = np.flatnonzero(undecided_Q & good_Q)
             self._accept_tried_Q[at] = upper_Q[at]
-            self.attempts.try_accept(
-                self._candidates_at(at), search.lam_KQ[:, at].astype(np.float64), method, search.metric
-            )
+            lam_KQ = search.lam_KQ[:, at].astype(np.float64)
+            self.attempts.try_accept([self.candidates[q] for q in at], lam_KQ, method, search.metric)
         done_Q = np.array([candidate.verdict is not None for candidate in self.candidates])
         if not rows.covers_vocabulary:
             done_Q |= upper_Q < 0.98 * own_mass_Q  # these rows cannot balance the token
@@ -98,20 +102,31 @@ class LevelSearch:
             done_Q |= balanced_Q  # the actual rows probably balance it too
         return done_Q
 
+    def _try_reject(self, columns: Indices, method: str) -> None:
+        search, attempts = self.search, self.attempts
+        candidates = [self.candidates[q] for q in columns]
+        t_Q = TARGET_FACTOR * search.own_mass_Q[columns]
+        if search.metric.rows.is_full:
+            for candidate, q, t in zip(candidates, columns, t_Q.tolist(), strict=True):
+                y_V = search.a_SQ[:, q].astype(np.float64)
+                attempts.try_reject_with_all_rows(candidate, y_V, t, method)
+        else:
+            tail = None if self._tail is None else self._tail.keep_columns(columns)
+            repair = attempts.factors.repair(self._head)
+            attempts.try_reject(candidates, repair, search.multipliers(columns), t_Q, method, tail)
+
     def _drop(self, done_Q: NDArray[np.bool_]) -> None:
         """Remove these columns from the search."""
         if not done_Q.any():
             return
         self._save_snapshots(np.flatnonzero(done_Q))
-        keep_columns = np.flatnonzero(~done_Q)
-        self.candidates = self._candidates_at(keep_columns)
-        self._accept_tried_Q, self._reject_tried_Q = (
-            self._accept_tried_Q[keep_columns],
-            self._reject_tried_Q[keep_columns],
-        )
-        self.best_Q, self.best_KQ = self.best_Q[keep_columns], self.best_KQ[:, keep_columns]
+        kept = np.flatnonzero(~done_Q)
+        self.candidates = [self.candidates[q] for q in kept]
+        for name in ("_accept_tried_Q", "_reject_tried_Q", "best_Q", "best_KQ"):
+            setattr(self, name, getattr(self, name)[..., kept])
+        self._tail = None if self._tail is None else self._tail.keep_columns(kept)
         if self.candidates:
-            self.search.keep_columns(keep_columns)
+            self.search.keep_columns(kept)
 
     def drop_decided(self) -> None:
         """Remove the candidates that another method decided."""
@@ -124,41 +139,15 @@ class LevelSearch:
                 if self.candidates[q].verdict is None:
                     self.snapshots[self.candidates[q].token] = self.search.snapshot(int(q))
 
-    def _candidates_at(self, columns: Indices) -> list[Candidate]:
-        return [self.candidates[q] for q in columns]
 
-
-def search_head(attempts: ProofAttempts, n: int, candidates: list[Candidate]) -> LevelSearch:
-    """A search over the n most probable rows."""
-    factors = attempts.factors
-    search = DouglasRachford(
-        factors.whitened, factors.dist, factors.head_metric(n), candidate_tokens(candidates), attempts.slope
-    )
-    return LevelSearch(attempts, search, candidates, _reject_with_head(attempts, search, factors.repair(n)))
-
-
-def search_head_and_sample(
-    attempts: ProofAttempts, n: int, candidates: list[Candidate], snapshots: Mapping[int, SearchSnapshot]
-) -> LevelSearch:
-    """A search over the n most probable rows and a sample of the others, which can only prove acceptance."""
-    factors = attempts.factors
-    metric = factors.sampled_metric(n)
-    search = DouglasRachford(
-        factors.whitened, factors.dist, metric, candidate_tokens(candidates), attempts.slope
-    )
-    _resume_from(search, candidates, snapshots)
-    try_reject = _reject_with_head(attempts, search, factors.repair(n)) if metric.rows.is_unsampled else None
-    return LevelSearch(attempts, search, candidates, try_reject)
-
-
-def search_head_with_fixed_tail(
+def fix_tail(
     attempts: ProofAttempts,
     n: int,
     n_rows: int,
     candidates: list[Candidate],
     snapshots: Mapping[int, SearchSnapshot],
-) -> LevelSearch:
-    """A search over the n most probable rows, with the multipliers of the next rows up to `n_rows` fixed.
+) -> FixedMultipliers:
+    """Fixed multipliers of the rows between the n and the `n_rows` most probable ones.
 
     Their values follow from the sum of λ over the previous search: v = ω·x·Σλ, clipped to the box.
     """
@@ -171,63 +160,4 @@ def search_head_with_fixed_tail(
     v_TQ = (whitened.X_VK.take(tokens_T, axis=0) @ lam_sum_KQ) * np.maximum(mass_T1, 1.0)
     y_TQ = mass_T1 * np.clip(v_TQ, -1.0, slope)
     y_TQ[tokens_T[:, None] == tokens_Q] = 0
-    tail = fix_multipliers(whitened, tokens_T, y_TQ)
-    glob_KQ = (whitened.basis_MK.T @ tail.sum_MQ).astype(np.float32)
-    search = DouglasRachford(whitened, dist, factors.head_metric(n), tokens_Q, slope, glob_KQ)
-    _resume_from(search, candidates, snapshots)
-    columns = {candidate.token: q for q, candidate in enumerate(candidates)}
-
-    def try_reject(candidates: list[Candidate], at: Indices, method: str) -> None:
-        fixed = tail.keep_columns(
-            np.array([columns[candidate.token] for candidate in candidates], dtype=np.intp)
-        )
-        attempts.try_reject(
-            candidates, repair, search.multipliers(at), TARGET_FACTOR * search.own_mass_Q[at], method, fixed
-        )
-
-    return LevelSearch(attempts, search, candidates, try_reject)
-
-
-def search_all_rows(
-    attempts: ProofAttempts, candidates: list[Candidate], snapshots: Mapping[int, SearchSnapshot]
-) -> LevelSearch:
-    """A search over all rows that resumes from snapshots."""
-    factors = attempts.factors
-    search = DouglasRachford(
-        factors.whitened, factors.dist, factors.full_metric, candidate_tokens(candidates), attempts.slope
-    )
-    _resume_from(search, candidates, snapshots)
-
-    def try_reject(candidates: list[Candidate], columns: Indices, method: str) -> None:
-        for candidate, q in zip(candidates, columns, strict=True):
-            attempts.try_reject_with_all_rows(
-                candidate,
-                search.a_SQ[:, q].astype(np.float64),
-                TARGET_FACTOR * float(search.own_mass_Q[q]),
-                method,
-            )
-
-    return LevelSearch(attempts, search, candidates, try_reject)
-
-
-def _resume_from(
-    search: DouglasRachford, candidates: list[Candidate], snapshots: Mapping[int, SearchSnapshot]
-) -> None:
-    for q, candidate in enumerate(candidates):
-        if candidate.token in snapshots:
-            search.resume(q, snapshots[candidate.token])
-
-
-def _reject_with_head(
-    attempts: ProofAttempts, search: DouglasRachford, repair: MultiplierRepair
-) -> TryReject:
-    def try_reject(candidates: list[Candidate], columns: Indices, method: str) -> None:
-        attempts.try_reject(
-            candidates,
-            repair,
-            search.multipliers(columns),
-            TARGET_FACTOR * search.own_mass_Q[columns],
-            method,
-        )
-
-    return try_reject
+    return fix_multipliers(whitened, tokens_T, y_TQ)
