@@ -331,7 +331,7 @@ def test_a_file_with_other_numbers_under_the_same_name_is_made_anew(tmp_path):
     (path,) = tmp_path.iterdir()
     with safe_open(path, "np") as file:
         kept, about = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
-    save_file({**kept, "row_norm": kept["row_norm"] / 1e6}, path, about)
+    save_file({**kept, "max_row_norm": kept["max_row_norm"] / 1e6}, path, about)
     assert load_or_whiten(W, None, tmp_path).max_row_norm == right.max_row_norm
     other = np.random.default_rng(1).standard_normal((60, 4))
     path.rename(path.with_name(f"basis-{fingerprint(other, None)}.safetensors"))

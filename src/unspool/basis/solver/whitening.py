@@ -23,7 +23,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 from scipy.linalg import qr
 
-from unspool.basis.arrays import Array, Array32, Indices, as_numpy
+from unspool.basis.arrays import Array, Array32, Indices, as_numpy, check_int, short_repr
 from unspool.io import cache_folder, check_disk_space, new_file, private_folder
 
 # A direction of W̃ shorter than this, relative to the longest, is rounding error.
@@ -54,8 +53,7 @@ class Float64Rows:
     """Rows of a numpy array, memory map or torch tensor W in float64, converted block by block."""
 
     def __init__(self, W: Any) -> None:
-        # A torch tensor keeps its type, because numpy lacks bfloat16; a GPU tensor is copied to the host
-        # once.
+        # A torch tensor keeps its type (numpy lacks bfloat16); a GPU tensor is copied to the host once.
         torch = hasattr(W, "detach")
         on_host: Any = W.detach().cpu() if torch else np.asarray(W)
         self.W, self.shape = on_host, tuple(on_host.shape)
@@ -79,8 +77,7 @@ class Float64Rows:
 
     def without_columns(self, columns_C: Indices) -> Float64Rows:
         """A copy without these columns."""
-        arrays = np.setdiff1d(np.arange(self.shape[1]), columns_C)
-        return Float64Rows(self.W[:, arrays])
+        return Float64Rows(self.W[:, np.setdiff1d(np.arange(self.shape[1]), columns_C)])
 
 
 # Columns with mean squares outside this range are scaled: float64 would underflow or overflow.
@@ -113,25 +110,22 @@ def scale_columns(weight: Float64Rows, square_D: Array, mean_D: Array) -> Float6
     shift_D = np.where(
         is_nearly_constant_D & is_within_factor_two_D & has_one_sign_D & (low_D < high_D), low_D, 0.0
     )
-    if not (power_D.any() or shift_D.any()):
-        return None
-    scaled_VD = np.empty(weight.shape)
-    for part, block in weight.blocks():
-        scaled_VD[part] = np.ldexp(block - shift_D, -power_D)
-    return Float64Rows(scaled_VD)
+    return _rescale(weight, power_D, shift_D) if power_D.any() or shift_D.any() else None
 
 
 def scale_uniformly(weight: Float64Rows, square: float) -> Float64Rows | None:
     """Multiply all columns by one power of two, given their largest mean square; None if not needed."""
     if MIN_MEAN_SQUARE < square < MAX_MEAN_SQUARE:
         return None
-    low_D, high_D = _column_ranges(weight)
-    power = int(np.frexp(max(np.abs(low_D).max(initial=0), np.abs(high_D).max(initial=0)))[1])
-    if not power:
-        return None
+    power = np.frexp(np.abs(_column_ranges(weight)).max(initial=0))[1]
+    return _rescale(weight, power, 0.0) if power else None
+
+
+def _rescale(weight: Float64Rows, power: Any, shift: Any) -> Float64Rows:
+    """(W − shift)·2^(−power)."""
     scaled_VD = np.empty(weight.shape)
     for part, block in weight.blocks():
-        scaled_VD[part] = np.ldexp(block, -power)
+        scaled_VD[part] = np.ldexp(block - shift, -power)
     return Float64Rows(scaled_VD)
 
 
@@ -222,20 +216,19 @@ def whiten(W: Any, rank: int | None = None) -> WhitenedMatrix:
     if len(rows.shape) != 2 or 0 in rows.shape:
         raise ValueError(f"W has shape {rows.shape}; expected (vocabulary, width), one row per token.")
     vocabulary, width = rows.shape
-    if rank is None:
-        rank = width
-    if not 0 <= rank <= width:
-        raise ValueError(f"rank is {rank}; W has {width} columns, so the rank must be between 0 and {width}.")
-    weight = rows if rank == width else _project_to_leading_directions(rows, rank)
-    gram_MM, sizes = _gram(weight)
-    while (scaled := scale_columns(weight, gram_MM.diagonal()[:-1], gram_MM[-1, :-1])) is not None:
-        weight = scaled
+    if rank is not None:
+        rank = check_int("rank", rank, 0, width, f"a whole number between 0 and {width}, or None for {width}")
+    weight = rows if rank in (None, width) else _project_to_leading_directions(rows, rank)
+    while True:
         gram_MM, sizes = _gram(weight)
-    basis_MK, dropped = _whitening_basis(weight, gram_MM)
-    while len(dropped):
-        weight = weight.without_columns(dropped)
-        gram_MM, sizes = _gram(weight)
+        gram_MM /= vocabulary
+        if (scaled := scale_columns(weight, gram_MM.diagonal()[:-1], gram_MM[-1, :-1])) is not None:
+            weight = scaled
+            continue
         basis_MK, dropped = _whitening_basis(weight, gram_MM)
+        if not len(dropped):
+            break
+        weight = weight.without_columns(dropped)
     X_VK = np.empty((vocabulary, basis_MK.shape[1]), dtype=np.float32)
     norm_V = np.empty(vocabulary)
     for part, block in weight.blocks():
@@ -249,9 +242,9 @@ def whiten(W: Any, rank: int | None = None) -> WhitenedMatrix:
 def _project_to_leading_directions(rows: Float64Rows, rank: int) -> Float64Rows:
     """W·V_r in float64."""
     vocabulary = rows.shape[0]
-    square_DD = _gram_of_rows(rows)
+    square_DD = _gram(rows)[0][:-1, :-1]
     if (scaled := scale_uniformly(rows, float(square_DD.diagonal().max()) / vocabulary)) is not None:
-        rows, square_DD = scaled, _gram_of_rows(scaled)
+        rows, square_DD = scaled, _gram(scaled)[0][:-1, :-1]
     directions_DR = np.linalg.eigh(square_DD)[1][:, ::-1][:, :rank]
     projected_VR = np.empty((vocabulary, rank))
     for part, block in rows.blocks():
@@ -261,17 +254,8 @@ def _project_to_leading_directions(rows: Float64Rows, rank: int) -> Float64Rows:
     return Float64Rows(projected_VR)
 
 
-def _gram_of_rows(weight: Float64Rows) -> Array:
-    """WᵀW; not finite if W is not, or is too large."""
-    square_DD = np.zeros((weight.shape[1], weight.shape[1]))
-    with np.errstate(over="ignore", invalid="ignore"):
-        for _, block in weight.blocks():
-            square_DD += block.T @ block
-    return square_DD
-
-
 def _gram(weight: Float64Rows) -> tuple[Array, tuple[Array, float]]:
-    """(1/V) W̃ᵀW̃, the largest entry of each column, and the longest row; infinite if W is too large."""
+    """W̃ᵀW̃, the largest entry of each column, and the longest row; infinite if W is too large."""
     vocabulary, width = weight.shape
     gram_MM, max_abs_M, longest = np.zeros((width + 1, width + 1)), np.ones(width + 1), 0.0
     max_abs_M[:-1] = 0
@@ -283,7 +267,7 @@ def _gram(weight: Float64Rows) -> tuple[Array, tuple[Array, float]]:
             np.maximum(max_abs_M[:-1], block.max(axis=0), out=max_abs_M[:-1])
             np.maximum(max_abs_M[:-1], -block.min(axis=0), out=max_abs_M[:-1])
     gram_MM[:-1, -1], gram_MM[-1, -1] = gram_MM[-1, :-1], vocabulary
-    return gram_MM / vocabulary, (max_abs_M, float(np.sqrt(longest + 1)))
+    return gram_MM, (max_abs_M, float(np.sqrt(longest + 1)))
 
 
 def _whitening_basis(weight: Float64Rows, gram_MM: Array) -> tuple[Array, Indices]:
@@ -307,7 +291,7 @@ def _whitening_basis(weight: Float64Rows, gram_MM: Array) -> tuple[Array, Indice
     return basis_MM @ (vectors_MM / np.sqrt(values_M)), np.empty(0, dtype=np.intp)
 
 
-CACHE_FORMAT = 4
+CACHE_FORMAT = 5
 MAX_CACHE_BYTES = 4_000_000_000
 
 _log = logging.getLogger(__name__)
@@ -327,23 +311,20 @@ def load_or_whiten(W: Any, rank: int | None, folder: str | os.PathLike[str] | No
     disk, read-only folder), the logger `unspool.basis.solver.whitening` reports it at level INFO. The
     folder holds at most 4 GB; the least recently used files are removed first.
     """
-    rows: Any = rank
-    if rows is not None and (isinstance(rows, bool) or not isinstance(rows, Integral)):
-        raise TypeError(f"rank is {rank!r:.80}, but must be a whole number, or None for every direction of W")
     if folder is not None and not isinstance(folder, str | os.PathLike):
-        raise TypeError(f"cache is {folder!r:.80}, but must be the path of a folder, or None to keep nothing")
+        raise TypeError(f"cache is {short_repr(folder)}; expected the path of a folder, or None")
     if folder is None:
         return whiten(W, rank)
     path = Path(folder) / f"basis-{fingerprint(W, rank)}.safetensors"
-    arrays = _load(path, W)
-    if arrays is None:
-        arrays = whiten(W, rank)
+    whitened = _load(path, W)
+    if whitened is None:
+        whitened = whiten(W, rank)
         try:
-            _save(path, arrays)
+            _save(path, whitened)
             _evict_old_files(path)
         except OSError as error:
             _log.info("cannot write %s, it will be computed again next time: %s", path, error)
-    return arrays
+    return whitened
 
 
 def fingerprint(W: Any, rank: int | None) -> str:
@@ -366,29 +347,17 @@ def _load(path: Path, W: Any) -> WhitenedMatrix | None:
             if (file.metadata() or {}).get("checksum") != _checksum(path, arrays):
                 return None
         os.utime(path)
-        return WhitenedMatrix(
-            Float64Rows(arrays["weight"]) if "weight" in arrays else Float64Rows(W),
-            arrays["X"],
-            arrays["basis"],
-            arrays["column"],
-            arrays["largest"],
-            float(arrays["row_norm"][0]),
-            arrays["norm"],
-            is_derived="weight" in arrays,
-        )
+        is_derived, row_norm = "weight" in arrays, float(arrays.pop("max_row_norm")[0])
+        weight = Float64Rows(arrays.pop("weight", W))
+        return WhitenedMatrix(weight=weight, is_derived=is_derived, max_row_norm=row_norm, **arrays)
     except (OSError, SafetensorError, KeyError):
         return None
 
 
 def _save(path: Path, whitened: WhitenedMatrix) -> None:
-    arrays: dict[str, NDArray[Any]] = {
-        "X": whitened.X_VK,
-        "basis": np.ascontiguousarray(whitened.basis_MK),
-        "column": whitened.mean_square_M,
-        "largest": whitened.max_abs_M,
-        "row_norm": np.array([whitened.max_row_norm]),
-        "norm": whitened.norm_V,
-    }
+    names = ("X_VK", "basis_MK", "mean_square_M", "max_abs_M", "norm_V")
+    arrays = {name: np.ascontiguousarray(getattr(whitened, name)) for name in names}
+    arrays["max_row_norm"] = np.array([whitened.max_row_norm])
     if whitened.is_derived:
         arrays["weight"] = np.ascontiguousarray(as_numpy(whitened.weight.W))
     size = sum(array.nbytes for array in arrays.values())
