@@ -25,7 +25,7 @@ def test_a_second_time_says_nothing_on_any_number_of_cores(monkeypatch, capfd, f
 def test_every_format_is_in_one_of_the_parts(monkeypatch):
     found = []
     monkeypatch.setattr(packed_matmul, "compiled_product", found.append)
-    for part in verb.TASKS[2:]:
+    for part in verb.TASKS[1:3]:
         part()
     assert sorted(kind.name for kind in found) == sorted(kind.name for kind in packed_matmul.UNPACK)
 

@@ -10,11 +10,11 @@ import pytest
 
 from unspool.cli.output import (
     ClosedOutput,
+    Table,
     check_output,
     json_line,
     open_output,
     open_text,
-    print_table,
     progress_bar,
     reserve_file,
     safe_streams,
@@ -208,7 +208,7 @@ def test_a_device_stays(tmp_path):
 
 
 def test_cells_stand_under_their_names(capsys):
-    print_table(["system", "n"], [["ours", "3"], ["th\x1beirs", "14"]])
+    Table(["system", "n"], [["ours", "3"], ["th\x1beirs", "14"]]).print()
     head, _, first, second = capsys.readouterr().out.strip().splitlines()[:4]
     assert head.split() == ["system", "n"]
     assert first.split() == ["ours", "3"]
@@ -217,7 +217,7 @@ def test_cells_stand_under_their_names(capsys):
 
 
 def test_nothing_is_cut(capsys):
-    print_table(["x" * 30] * 2, [["y" * 150, "[bold]z"]])
+    Table(["x" * 30] * 2, [["y" * 150, "[bold]z"]]).print()
     out = capsys.readouterr().out
     assert out.count("y") == 150
     assert "[bold]z" in out

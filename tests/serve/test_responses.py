@@ -3,20 +3,17 @@ import math
 import pytest
 from pydantic import ValidationError
 
-from unspool.decode.hypothesis import Ranked
+from unspool.decode.hypothesis import Job, Ranked
 from unspool.decode.output import Piece
 from unspool.serve.api_error import ApiError, error_record
+from unspool.serve.requests import CompletionRequest
 from unspool.serve.responses import (
-    CHAT,
-    COMPLETION,
+    ChatBuilder,
     Choice,
     Completion,
-    Envelope,
+    CompletionBuilder,
     ErrorResponse,
-    TokenOffsets,
-    chat_logprobs,
-    completion_logprobs,
-    usage,
+    StartedGeneration,
 )
 from unspool.tokenization.vocabulary import train_bpe
 
@@ -43,35 +40,41 @@ def test_a_choice_grows():
     assert Choice(logps=[-0.5, -1.5]).mean_logp == -1
 
 
+def builder_of(kind, tokenizer=None, alternatives=None, prompt=(0,)):
+    builder = kind(CompletionRequest(model="m", prompt="a"), tokenizer, alternatives, echo=False)
+    builder.start(StartedGeneration(Job((prompt,), (9,), (0,), is_encoder_decoder=prompt == (0,))))
+    return builder
+
+
 def test_logprobs_of_both_kinds():
-    old = completion_logprobs(Letters(), PIECE, 1, [4, 5])
+    old = builder_of(CompletionBuilder)._logprobs(Letters(), PIECE, 1, [4, 5])
     assert old == {
         "tokens": ["a", "b"],
         "token_logprobs": [None, -0.5],
         "top_logprobs": [None, {"c": -0.25, "b": -0.5}],
         "text_offset": [4, 5],
     }
-    new = chat_logprobs(Letters(), PIECE, 2)["content"]
+    new = builder_of(ChatBuilder)._logprobs(Letters(), PIECE, 2, [])["content"]
     assert new[1]["bytes"] == [201]  # a part of a character: the token itself cannot show it
     assert new[1]["top_logprobs"][0]["bytes"] == [99]
     assert [entry["token"] for entry in new[1]["top_logprobs"]] == ["c", "b"]
 
 
-def test_chunks_of_an_answer_have_one_name():
-    envelope = Envelope(CHAT, "m")
-    whole, chunk = envelope.response([], usage([[1, 2]], 3)), envelope.chunk([])
-    assert whole["id"] == chunk["id"]
+def test_chunks_of_a_response_have_its_id():
+    builder = builder_of(ChatBuilder, prompt=(1, 2))
+    builder.new_tokens = 3
+    whole, chunk, last = builder.response(), builder.chunk(PIECE), builder.usage_chunk()
+    assert whole["id"] == chunk["id"] == last["id"]
     assert (whole["object"], chunk["object"]) == ("chat.completion", "chat.completion.chunk")
-    assert whole["usage"] == {"prompt_tokens": 2, "completion_tokens": 3, "total_tokens": 5}
+    assert whole["usage"] == {"prompt_tokens": 2, "completion_tokens": 3, "total_tokens": 5} == last["usage"]
     assert "usage" not in chunk
 
 
-CHOICE = {"index": 0, "text": "a", "logprobs": None, "finish_reason": "stop"}
-
-
-def test_what_is_told_is_what_is_written_here():
-    whole = Envelope(COMPLETION, "m").response([CHOICE], usage([[1]], 1))
-    assert Completion.model_validate(whole).choices[0].text == "a"
+def test_responses_have_the_documented_fields():
+    builder = builder_of(CompletionBuilder)
+    builder.add(PIECE)
+    whole = builder.response()
+    assert Completion.model_validate(whole).choices[0].text == "ab"
     with pytest.raises(ValidationError, match="extra"):
         Completion.model_validate({**whole, "extra": 1})
     assert ErrorResponse.model_validate(error_record(ApiError(404, "no", "model"))).error.param == "model"
@@ -80,12 +83,12 @@ def test_what_is_told_is_what_is_written_here():
 TEXT = train_bpe(["ab"], 300)
 
 
-def test_a_token_begins_behind_the_characters_that_were_whole():
+def test_the_offset_of_a_token_is_the_number_of_complete_characters_before_it():
     tokens = TEXT.encode("aé→b")  # é has two bytes, → three, and each byte is a token here
     assert len(tokens) == 7
-    assert TokenOffsets(TEXT)(tokens) == [0, 1, 1, 2, 2, 2, 3]
+    assert builder_of(CompletionBuilder)._offsets(TEXT, (0, 0), tokens) == [0, 1, 1, 2, 2, 2, 3]
 
 
-def test_it_goes_on_where_it_was():
-    offsets, tokens = TokenOffsets(TEXT, after=TEXT.encode("b")[0]), TEXT.encode("a→")
-    assert [offsets([token]) for token in tokens] == [[0], [1], [1], [1]]
+def test_offsets_continue_in_the_next_piece():
+    builder, tokens = builder_of(CompletionBuilder, prompt=tuple(TEXT.encode("ab"))), TEXT.encode("a→")
+    assert [builder._offsets(TEXT, (0, 0), [token]) for token in tokens] == [[0], [1], [1], [1]]

@@ -9,16 +9,8 @@ import torch
 
 import unspool as us
 from unspool.models.trigram import TrigramConfig
-from unspool.serve.scheduler import PerRequestBatch, Scheduler
-from unspool.serve.shared_model import (
-    BatchCall,
-    CallQueue,
-    DecodeCall,
-    PrefillCall,
-    RequestCancelled,
-    RequestTimeout,
-    probe,
-)
+from unspool.serve.scheduler import PerRequestBatch, Scheduler, split_calls
+from unspool.serve.shared_model import BatchCall, DecodeCall, PrefillCall, RequestCancelled, RequestTimeout
 from unspool.testing import TableModel, random_table
 
 SEARCHES = [
@@ -234,39 +226,23 @@ def test_rows_that_nobody_holds_are_gone():
     assert batch.rows == 0
 
 
-def test_prompts_of_a_round_have_so_many_tokens_or_are_one_askers():
-    waiting = CallQueue()
-    starts = [PrefillCall(name, [[1] * size]) for name, size in (("a", 9), ("b", 3), ("c", 3), ("d", 1))]
-    for ask in starts:
-        ask.enqueue(waiting)
+def test_prompts_of_a_step_fit_the_limit_or_are_those_of_one_request():
+    a, b, c, d = (PrefillCall(name, [[1] * size]) for name, size in (("a", 9), ("b", 3), ("c", 3), ("d", 1)))
     step = DecodeCall("e", None, [0], None)
-    step.enqueue(waiting)
-    now, later = waiting.split(6)
-    assert (now.prefills, now.decodes) == (starts[:1], [step])
-    now, later = later.split(6)
-    assert (now.prefills, now.decodes) == (starts[1:3], [])
-    assert later.prefills == starts[3:]
-    assert not later.split(6)[1]
+    now, later = split_calls([a, b, c, d, step], 6)
+    assert now == [a, step]
+    now, later = split_calls(later, 6)
+    assert (now, later) == ([b, c], [d])
+    assert split_calls(later, 6) == ([d], [])
 
 
-def test_one_asker_is_taken_out():
-    waiting = CallQueue()
-    mine, other = BatchCall("a", len), PrefillCall("b", [[1]])
-    mine.enqueue(waiting)
-    other.enqueue(waiting)
-    assert waiting.of("a") == [mine]
-    assert list(waiting.without("a")) == [other]
-
-
-def test_an_answer_is_heard_once_and_an_error_is_raised():
-    ask = BatchCall("a", len)
-    ask.resolve(ask.execute("abc"))
-    ask.resolve(RuntimeError("late"))
-    assert ask.result.result(0) == 3
-    failed = BatchCall("a", len)
-    failed.resolve(failed.execute(5))
-    with pytest.raises(TypeError):
-        failed.result.result(0)
+def test_a_call_is_resolved_once_and_an_error_is_raised(scheduler_of):
+    call = BatchCall("a", len)
+    call.resolve(3)
+    call.resolve(RuntimeError("late"))
+    assert call.result.result(0) == 3
+    with scheduler_of(random_table(5, seed=0)).open_request() as shared, pytest.raises(TypeError):
+        shared.with_model(len)
 
 
 def test_it_says_what_the_model_says(scheduler_of, compiled_model):
@@ -311,9 +287,9 @@ def test_an_old_error_comes_back_where_it_was_stopped(scheduler_of):
 
 
 def test_a_probe_needs_numbers(scheduler_of):
-    probe(scheduler_of(random_table(5, seed=0)).open_request())
+    scheduler_of(random_table(5, seed=0)).probe()
     with pytest.raises(RuntimeError, match="no finite"):
-        probe(scheduler_of(TableModel(lambda row: [float("nan")] * 2)).open_request())
+        scheduler_of(TableModel(lambda row: [float("nan")] * 2)).probe()
 
 
 def test_it_knows_whether_the_model_has_failed(scheduler_of):

@@ -1,6 +1,7 @@
 import asyncio
 import json
 import math
+from functools import partial
 
 import pytest
 
@@ -10,17 +11,9 @@ from unspool.decode.output import Piece
 from unspool.serve.api_error import ApiError
 from unspool.serve.guard import Metrics
 from unspool.serve.requests import CompletionRequest, Limits
-from unspool.serve.responses import CHAT, COMPLETION
+from unspool.serve.responses import ChatBuilder, CompletionBuilder, StartedGeneration
 from unspool.serve.shared_model import RequestTimeout
-from unspool.serve.streaming import (
-    GenerationRequest,
-    GenerationTask,
-    ResponseBuilder,
-    StartedGeneration,
-    generate,
-    respond,
-    score_prompt,
-)
+from unspool.serve.streaming import ModelTask, generate, respond, score_prompt
 from unspool.serve.worker_pool import WorkerPool
 from unspool.testing import random_table
 from unspool.tokenization.vocabulary import train_characters
@@ -28,9 +21,13 @@ from unspool.tokenization.vocabulary import train_characters
 OPTIONS = {"max_new_tokens": 5, "n": 2, "seed": 1, "stop": None}
 
 
+def run_generate(model, prompt, decoder, limits, emit):
+    generate(model, emit, prompts=prompt, decoder=decoder, options=OPTIONS, limits=limits)
+
+
 def test_it_tells_that_it_has_begun_and_then_every_piece():
     model, told = random_table(9, seed=1), []
-    generate(model, GenerationRequest([3, 4], us.Sample(), OPTIONS), Limits(), told.append)
+    run_generate(model, [3, 4], us.Sample(), Limits(), told.append)
     begun, *pieces = told
     assert isinstance(begun, StartedGeneration)
     assert begun.job.prompts == ((3, 4),)
@@ -43,11 +40,9 @@ def test_it_tells_that_it_has_begun_and_then_every_piece():
 def test_nothing_is_told_before_all_is_checked():
     model, told = random_table(9, seed=1), []
     with pytest.raises(ValueError, match="allows"):
-        generate(model, GenerationRequest([3], us.Beam(1000), OPTIONS), Limits(), told.append)
+        run_generate(model, [3], us.Beam(1000), Limits(), told.append)
     with pytest.raises(ValueError, match="allows 3"):
-        generate(
-            model, GenerationRequest([3] * 4, us.Greedy(), OPTIONS), Limits(prompt_tokens=3), told.append
-        )
+        run_generate(model, [3] * 4, us.Greedy(), Limits(prompt_tokens=3), told.append)
     assert told == []
 
 
@@ -57,6 +52,12 @@ def test_prompts_are_scored(compiled_model):
     assert piece.logps[1:] == us.score(compiled_model, ids[:1], ids[1:]).logps
     assert math.isnan(piece.logps[0])
     assert [len(ranked.model) for ranked in piece.ranked] == [0, *[2] * 54]
+    assert score_prompt(compiled_model, ids[:1], 2).tokens == (1,)
+
+
+def test_a_source_is_not_scored():
+    with pytest.raises(ValueError, match="needs a language model"):
+        score_prompt(us.load("dates"), [5, 6], 0)
 
 
 TEXT = train_characters(["abcd"])
@@ -69,46 +70,33 @@ PIECES = (
 )
 
 
-@pytest.fixture
-def begun(job_of):
-    return StartedGeneration(job_of([[A, B]]), ())
+def builder_of(n=2, kind=CompletionBuilder, alternatives=None, echo=False, scored=()):
+    builder = kind(CompletionRequest(model="m", prompt="ab", n=n), TEXT, alternatives, echo=echo)
+    builder.start(StartedGeneration(Job(((A, B),), (9,), (0,)), scored))
+    return builder
 
 
-@pytest.fixture
-def job_of():
-    def make(prompts):
-        count = len(prompts)
-        return Job(tuple(map(tuple, prompts)), (9,) * count, (0,) * count)
-
-    return make
-
-
-def answer(n=2, form=COMPLETION, alternatives=None, echo=False):
-    body = CompletionRequest(model="m", prompt="ab", n=n)
-    return ResponseBuilder(form, body, TEXT, alternatives, echo=echo)
-
-
-def test_the_whole_is_its_pieces_in_order(begun):
-    growing = answer()
+def test_the_response_is_its_pieces_in_order():
+    builder = builder_of()
     for piece in PIECES:
-        growing.add(piece)
-    choices = growing.response(begun)["choices"]
+        builder.add(piece)
+    choices = builder.response()["choices"]
     assert [(it["index"], it["text"], it["finish_reason"]) for it in choices] == [
         (0, "ac", "stop"),
         (1, "bd", "length"),
     ]
 
 
-def test_the_best_of_several_has_the_highest_mean(begun):
-    growing = answer(n=1)
+def test_the_best_of_several_has_the_highest_mean():
+    builder = builder_of(n=1)
     for piece in PIECES:
-        growing.add(piece)
-    assert [it["text"] for it in growing.response(begun)["choices"]] == ["ac"]  # −1.5 a token against −3
+        builder.add(piece)
+    assert [it["text"] for it in builder.response()["choices"]] == ["ac"]  # −1.5 a token against −3
 
 
 def test_chunks_are_the_same_text_and_only_the_first_names_its_role():
-    growing = answer(form=CHAT)
-    chunks = [growing.chunk(piece)["choices"][0] for piece in PIECES]
+    builder = builder_of(kind=ChatBuilder)
+    chunks = [builder.chunk(piece)["choices"][0] for piece in PIECES]
     assert [(it["index"], it["delta"]["content"]) for it in chunks] == [
         (0, "a"),
         (1, "b"),
@@ -118,26 +106,25 @@ def test_chunks_are_the_same_text_and_only_the_first_names_its_role():
     assert ["role" in it["delta"] for it in chunks] == [True, True, False, False]
 
 
-def test_an_echo_comes_first_and_moves_the_offsets(begun):
-    growing = answer(n=1, alternatives=0, echo=True)
+def test_an_echo_comes_first_and_moves_the_offsets():
     scored = Piece("ab", (A, B), 0, 0, None, (float("nan"), -1.0))
-    begun = StartedGeneration(begun.job, (scored,))
-    (echo,) = growing.echo_chunks(begun)
+    builder = builder_of(n=1, alternatives=0, echo=True, scored=(scored,))
+    (echo,) = builder.echo_chunks()
     assert echo["choices"][0]["logprobs"]["text_offset"] == [0, 1]
     assert echo["choices"][0]["text"] == "ab"
-    assert growing.chunk(PIECES[0])["choices"][0]["logprobs"]["text_offset"] == [2]
-    assert growing.chunk(PIECES[2])["choices"][0]["logprobs"]["text_offset"] == [3]
-    whole = answer(n=1, alternatives=0, echo=True)
+    assert builder.chunk(PIECES[0])["choices"][0]["logprobs"]["text_offset"] == [2]
+    assert builder.chunk(PIECES[2])["choices"][0]["logprobs"]["text_offset"] == [3]
+    whole = builder_of(n=1, alternatives=0, echo=True, scored=(scored,))
     whole.add(PIECES[0])
-    (choice,) = whole.response(begun)["choices"]
+    (choice,) = whole.response()["choices"]
     assert choice["text"] == "aba"
     assert choice["logprobs"]["text_offset"] == [0, 1, 2]
 
 
-def test_log_probabilities_are_told_only_where_asked_for(begun):
+def test_log_probabilities_are_told_only_where_asked_for():
     for alternatives, told in ((None, None), (0, [-1.0])):
-        growing = answer(n=1, alternatives=alternatives)
-        logprobs = growing.chunk(PIECES[0])["choices"][0]["logprobs"]
+        builder = builder_of(n=1, alternatives=alternatives)
+        logprobs = builder.chunk(PIECES[0])["choices"][0]["logprobs"]
         assert (logprobs and logprobs["token_logprobs"]) == told
 
 
@@ -145,23 +132,25 @@ RESPONSE_PIECES = [Piece("a", (0,), 0, 0, None, (-1.0,)), Piece("b", (1,), 0, 0,
 
 
 class FakeTask:
-    """A fake GenerationTask."""
+    """A fake ModelTask."""
 
     def __init__(self, *told):
-        self.told, self.stopped = told, 0
+        self.told, self.cancelled = [StartedGeneration(Job(((5, 6),), (9,), (0,))), *told], 0
 
-    async def started(self):
-        return StartedGeneration(Job(((5, 6),), (9,), (0,)), ())
+    def __aiter__(self):
+        return self
 
-    async def pieces(self):
-        for each in self.told:
-            await asyncio.sleep(0)
-            if isinstance(each, Exception):
-                raise each
-            yield each
+    async def __anext__(self):
+        await asyncio.sleep(0)
+        if not self.told:
+            raise StopAsyncIteration
+        event = self.told.pop(0)
+        if isinstance(event, Exception):
+            raise event
+        return event
 
     def cancel(self):
-        self.stopped += 1
+        self.cancelled += 1
 
 
 class Listening:
@@ -182,7 +171,7 @@ def sent(work, metrics=None, request=None, **fields):
     body = CompletionRequest(model="m", prompt="x", **fields)
 
     async def main():
-        answer = ResponseBuilder(COMPLETION, body, None, None)
+        answer = CompletionBuilder(body, None, None)
         response = await respond(answer, work, request or Listening(), metrics or Metrics())
         if not body.stream:
             return json.loads(response.body)
@@ -196,7 +185,6 @@ def test_all_of_it_in_one_object():
     whole = sent(work, metrics)
     assert whole["choices"][0]["text"] == "ab"
     assert whole["usage"] == {"prompt_tokens": 2, "completion_tokens": 2, "total_tokens": 4}
-    assert work.stopped == 1
     assert "unspool_generated_tokens_total{} 2\n" in metrics.text({})
     assert "unspool_first_tokens_total{} 1\n" in metrics.text({})
 
@@ -215,7 +203,7 @@ def test_an_error_on_the_way_is_the_last_event_or_the_answer():
     *_, last = sent(work, stream=True)
     assert json.loads(last[6:])["error"]["code"] == "internal"
     assert b"secret" not in last
-    assert work.stopped == 1
+    assert work.cancelled == 1
     with pytest.raises(ApiError, match="internal error") as found:
         sent(FakeTask(RESPONSE_PIECES[0], RuntimeError("secret")))
     assert found.value.status == 500
@@ -224,42 +212,36 @@ def test_an_error_on_the_way_is_the_last_event_or_the_answer():
 def test_work_is_stopped_when_nobody_listens():
     work = FakeTask(*RESPONSE_PIECES)
     sent(work, request=Leaving())
-    assert work.stopped == 2  # once by whoever saw the client go, once at the end
+    assert work.cancelled == 1
 
 
 RUNNING_OPTIONS = {"max_new_tokens": 5, "n": 1, "seed": 1, "stop": None}
 
 
-def run(engine, asked, limits, listen):
+def run(scheduler, prompt, limits, listen):
     async def main():
-        return await listen(GenerationTask(engine, WorkerPool(1, 1), asked, limits))
+        options = {"decoder": us.Sample(), "options": RUNNING_OPTIONS, "limits": limits}
+        work = partial(generate, prompts=prompt, **options)
+        return await listen(ModelTask(scheduler, WorkerPool(1, 1), work, limits.seconds))
 
     return asyncio.run(main())
 
 
+async def drain(task):
+    return [event async for event in task]
+
+
 def test_pieces_cross_over(scheduler_of):
     model = random_table(9, seed=1)
-
-    async def listen(running):
-        await running.started()
-        return [token async for piece in running.pieces() for token in piece.tokens]
-
-    found = run(scheduler_of(model), GenerationRequest([1], us.Sample(), RUNNING_OPTIONS), Limits(), listen)
+    _, *pieces = run(scheduler_of(model), [1], Limits(), drain)
+    found = [token for piece in pieces for token in piece.tokens]
     assert tuple(found) == us.generate(model, [1], us.Sample(), max_new_tokens=5, seed=1).tokens
 
 
 def test_errors_cross_over(scheduler_of):
-    async def listen(running):
-        await running.started()
-
     engine = scheduler_of(random_table(9, seed=1))
     with pytest.raises(ApiError, match="vocabulary") as refused:
-        run(engine, GenerationRequest([99], us.Sample(), RUNNING_OPTIONS), Limits(), listen)
+        run(engine, [99], Limits(), anext)
     assert refused.value.status == 400
-
-    async def drain(running):
-        await running.started()
-        return [piece async for piece in running.pieces()]
-
     with pytest.raises(RequestTimeout):
-        run(engine, GenerationRequest([1], us.Sample(), RUNNING_OPTIONS), Limits(seconds=0), drain)
+        run(engine, [1], Limits(seconds=0), drain)

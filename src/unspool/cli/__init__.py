@@ -18,10 +18,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         # Imports happen inside: Ctrl-C during an import must be handled, too.
-        from unspool.cli.output import exit_during_imports, print_warning, safe_streams
+        from unspool.cli.output import exit_during_imports, print_message, safe_streams
 
         with safe_streams(), exit_during_imports(), warnings.catch_warnings():
-            warnings.showwarning = print_warning
+            warnings.showwarning = lambda message, *_, **__: print_message(f"warning: {message}")
             return _run(argv)
     except KeyboardInterrupt:
         if sys.stderr is not None:  # print() would use standard output instead

@@ -12,7 +12,7 @@ from unspool import config
 from unspool.cli.decoders import add_decoder_options, decoder_spec
 from unspool.cli.models import load_model
 from unspool.cli.output import check_output, print_json, print_message, terminal_text
-from unspool.cli.parser import Command, add_json_option, add_length_options, add_model_options
+from unspool.cli.parser import Command, add_length_options, add_model_options
 
 if TYPE_CHECKING:
     from unspool.decode.chat import Chat
@@ -38,17 +38,14 @@ NOTES = {"loop": "stopped: the answer repeated itself", "length": "stopped at --
 """Finish reason → a note about an unfinished answer."""
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `unspool chat`."""
+def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--system", metavar="TEXT", help="system message")
     add_model_options(parser)
     add_decoder_options(parser)
     add_length_options(parser, new_tokens=config.MAX_CHAT_TOKENS)
-    add_json_option(parser, "one JSON object per answer: role, content, finish_reason")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Answer each line of standard input."""
+def _run(args: argparse.Namespace) -> int:
     check_output(None)
     spec = decoder_spec(args)
 
@@ -159,4 +156,10 @@ def _command(name: str) -> Callable[[Chat, str], None]:
     return COMMANDS[name]
 
 
-COMMAND = Command("Chat with a model.", EXAMPLES, add_options, run)
+COMMAND = Command(
+    "Chat with a model.",
+    EXAMPLES,
+    _add_options,
+    _run,
+    "one JSON object per answer: role, content, finish_reason",
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 from unspool.cli.decoders import add_decoders_option, named_decoders
 from unspool.cli.models import load_generator, load_options, model_name
 from unspool.cli.output import (
-    PIPE_WIDTH,
+    Table,
+    console,
     open_text,
     print_json,
     print_message,
-    print_table,
     print_traceback,
     progress_bar,
     reserve_file,
 )
-from unspool.cli.parser import Command, add_json_option, add_length_options, add_model_options, seed_of
+from unspool.cli.parser import Command, add_length_options, add_model_options, seed_of
 from unspool.cli.prompts import add_prompt_options, read_prompts, render_all
 from unspool.errors import replace_control_characters
 from unspool.io import new_file
@@ -96,19 +96,15 @@ FAILED, REFUSED = 1, 2
 """Exit status if a decoder crashed, and if one was refused."""
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `unspool compare`."""
+def _add_options(parser: argparse.ArgumentParser) -> None:
     add_prompt_options(parser)
     add_model_options(parser)
-    add_decoders_option(parser)
-    parser.add_argument("--decoders", type=Path, metavar="FILE", help="a TOML file of named decoders")
+    add_decoders_option(parser, file=True)
     add_length_options(parser, new_tokens=60)
-    add_json_option(parser, "one JSON object per decoder and prompt")
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write an HTML report with plots")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Read and check everything, then run every decoder on every prompt."""
+def _run(args: argparse.Namespace) -> int:
     prompts = read_prompts(args)
     specs = named_decoders(args.decoder, args.decoders, DEFAULT_DECODERS)
 
@@ -120,25 +116,33 @@ def run(args: argparse.Namespace) -> int:
     options = {"max_new_tokens": args.max_new_tokens, "n": 1, "seed": seed_of(args), "stop": ()}
     texts = render_all(prompts, model, args, options)
     settings = {"model": name, "max new tokens": args.max_new_tokens, "seed": options["seed"]}
-    comparison = Comparison(
-        is_default=not (args.decoder or args.decoders), debug=args.debug, prints_rows=args.json
-    )
-    with reserve_file(args.html):
+    comparison = Comparison(is_default=not (args.decoder or args.decoders), debug=args.debug)
+
+    def write_report() -> None:
+        _write_report(args.html, comparison, texts, settings)
+
+    has_bar = not (args.json and sys.stdout.isatty())
+    with reserve_file(args.html), progress_bar(len(decoders), "decoders", shown=has_bar) as bar:
         try:
-            rows = comparison.run(
-                decoders, lambda decoder: us.generate(model, list(texts), decoder, **options)
-            )
-            for row in rows:
-                if args.json:
+            for decoder_name, decoder in decoders.items():
+                row = comparison.add(
+                    decoder_name, decoder, lambda it: us.generate(model, list(texts), it, **options)
+                )
+                bar.advance()
+                if row is not None and args.json:
                     _print_json(row, texts, options["seed"])
                 # A pipe gets only the final report.
-                if args.html is not None and (args.html.is_file() or not args.html.exists()):
-                    _write_report(args.html, comparison, texts, settings)
+                if (
+                    row is not None
+                    and args.html is not None
+                    and (args.html.is_file() or not args.html.exists())
+                ):
+                    write_report()
         finally:  # an interrupted comparison shows its results so far
             if comparison.rows and not args.json:
                 print_comparison(comparison.rows, texts)
             if comparison.rows and args.html is not None:
-                _write_report(args.html, comparison, texts, settings)
+                write_report()
                 print_message(f"wrote {args.html}")
     return comparison.status if comparison.rows else comparison.status or REFUSED
 
@@ -151,68 +155,51 @@ class Comparison:
     """Whether this is the default selection, of which decoders may be left out without an error."""
     debug: bool = False
     """Whether to print the traceback of an error."""
-    prints_rows: bool = False
-    """Whether rows are printed to standard output during the comparison."""
     rows: list[DecoderRow] = field(default_factory=list)
     faults: dict[str, str] = field(default_factory=dict)
     """Decoder → error message."""
     status: int = 0
     """Exit status: 2 if a decoder was refused, 1 if one crashed."""
 
-    def run(
-        self, decoders: Mapping[str, Decoder], generate: Callable[[Decoder], Sequence[Output]]
-    ) -> Iterator[DecoderRow]:
-        """Yield a row per decoder as it finishes; report a decoder that fails and continue."""
+    def add(
+        self, name: str, decoder: Decoder, generate: Callable[[Decoder], Sequence[Output]]
+    ) -> DecoderRow | None:
+        """The row of a decoder; a decoder that fails is reported and has none."""
         from unspool.evaluate.comparison import Answer, DecoderRow
 
-        has_bar = not (self.prints_rows and sys.stdout.isatty())
-        with progress_bar(len(decoders), "decoders", shown=has_bar) as bar:
-            for name, decoder in decoders.items():
-                began = perf_counter()
-                try:
-                    outputs = generate(decoder)
-                except Exception as error:
-                    print_message(self._record_fault(name, error))
-                else:
-                    answers = tuple(
-                        Answer(out.text, out.tokens, out.logps, out.finish_reason) for out in outputs
-                    )
-                    row = DecoderRow(name, repr(decoder), answers, perf_counter() - began)
-                    self.rows.append(row)
-                    yield row
-                bar.advance()
-
-    def _record_fault(self, name: str, error: Exception) -> str:
-        """Record why a decoder failed; returns the message."""
-        if self.debug:
-            print_traceback()
-        is_refused = isinstance(error, (ValueError, TypeError))
-        self.faults[name] = str(error) if is_refused else f"{type(error).__name__}: {error}"
-        if is_refused and self.is_default:
-            return f"{name} is left out: {error}"
-        self.status = (self.status or REFUSED) if is_refused else FAILED
-        return f"decoder {name}: {self.faults[name]}"
+        began = perf_counter()
+        try:
+            outputs = generate(decoder)
+        except Exception as error:
+            if self.debug:
+                print_traceback()
+            is_refused = isinstance(error, (ValueError, TypeError))
+            self.faults[name] = str(error) if is_refused else f"{type(error).__name__}: {error}"
+            if is_refused and self.is_default:
+                print_message(f"{name} is left out: {error}")
+            else:
+                self.status = (self.status or REFUSED) if is_refused else FAILED
+                print_message(f"decoder {name}: {self.faults[name]}")
+            return None
+        answers = tuple(Answer(out.text, out.tokens, out.logps, out.finish_reason) for out in outputs)
+        self.rows.append(DecoderRow(name, repr(decoder), answers, perf_counter() - began))
+        return self.rows[-1]
 
 
 def print_comparison(rows: Sequence[DecoderRow], prompts: Sequence[str]) -> None:
     """Print every decoder with its measures and its text for the first prompt."""
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console()
-    if not console.is_terminal and console.width < PIPE_WIDTH:
-        console.width = PIPE_WIDTH
+    out = console()
     many = f"{len(prompts)} prompts; the texts below continue the first: " if len(prompts) > 1 else ""
-    console.print(Text(many + replace_control_characters(prompts[0]), style="italic"))
-    if console.width >= MIN_TABLE_WIDTH:
-        print_table(
-            ["decoder and its text", *COLUMNS],
-            [[_decoder_cell(row).append("\n"), *measures(row)] for row in rows],
-        )
+    out.print(Text(many + replace_control_characters(prompts[0]), style="italic"))
+    if out.width >= MIN_TABLE_WIDTH:
+        cells: list[list[str | Text]] = [[_decoder_cell(row).append("\n"), *measures(row)] for row in rows]
+        Table(["decoder and its text", *COLUMNS], cells).print()
         return
     for row in rows:
         line = "  ".join(f"{name} {cell}" for name, cell in zip(COLUMNS, measures(row), strict=True))
-        console.print(_decoder_cell(row), Text(line, style="dim"), "", sep="\n", overflow="fold")
+        out.print(_decoder_cell(row), Text(line, style="dim"), "", sep="\n", overflow="fold")
 
 
 def _decoder_cell(row: DecoderRow) -> Text:
@@ -261,4 +248,10 @@ def _write_report(
         file.write(page)
 
 
-COMMAND = Command("Compare decoders on the same prompts.", EXAMPLES, add_options, run)
+COMMAND = Command(
+    "Compare decoders on the same prompts.",
+    EXAMPLES,
+    _add_options,
+    _run,
+    "one JSON object per decoder and prompt",
+)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 import time
 from functools import partial
 
 from unspool.cli.output import print_json
-from unspool.cli.parser import Command, add_json_option
-from unspool.cli.processes import available_cores, run_in_parallel
+from unspool.cli.parser import Command
+from unspool.cli.processes import run_processes
 from unspool.engine import compiler_obstacle
 
 EXAMPLES = """examples:
@@ -20,11 +22,6 @@ command they are compiled when first used. Run it when you set up a machine or b
 """
 VOCAB_SIZE = 5000
 """Enough for the compiled sampler to be used."""
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `unspool compile`."""
-    add_json_option(parser, "one JSON object with the seconds it took")
 
 
 def compile_transformer() -> None:
@@ -58,28 +55,40 @@ def compile_products(part: int, parts: int) -> None:
 
 TASKS = (
     compile_transformer,
-    compile_sampler,
     partial(compile_products, 0, 2),
     partial(compile_products, 1, 2),
+    compile_sampler,
 )
-"""Independent of each other; the slowest is first."""
+"""Independent of each other. Process r of n does every n-th one, from the r-th."""
 
 
-def run(args: argparse.Namespace) -> int:
-    """Compile every kernel."""
+def available_cores() -> int:
+    """The number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _run(args: argparse.Namespace) -> int:
     obstacle = compiler_obstacle()
     if obstacle is not None:
         raise ValueError(f"cannot compile: {obstacle}")
     began = time.perf_counter()
-    processes = min(available_cores(), len(TASKS))
-    if processes == 1:
-        for task in TASKS:
-            task()
+    processes = int(os.environ.get("WORLD_SIZE", min(available_cores(), len(TASKS))))
+    if processes > 1 and "RANK" not in os.environ:
+        status = run_processes(processes, [sys.executable, "-m", "unspool", "compile"])
+        if status:
+            return status
     else:
-        run_in_parallel(TASKS, processes)
+        for task in TASKS[int(os.environ.get("RANK", 0)) :: processes]:
+            task()
     if args.json:
         print_json({"processes": processes, "seconds": time.perf_counter() - began})
     return 0
 
 
-COMMAND = Command("Compile the kernels ahead of their first use.", EXAMPLES, add_options, run)
+COMMAND = Command(
+    "Compile the kernels ahead of their first use.",
+    EXAMPLES,
+    lambda _: None,
+    _run,
+    "one JSON object with the seconds it took",
+)

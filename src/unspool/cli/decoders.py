@@ -74,8 +74,8 @@ def add_decoder_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_decoders_option(parser: argparse.ArgumentParser) -> None:
-    """--decoder of a comparison, which may be repeated."""
+def add_decoders_option(parser: argparse.ArgumentParser, *, file: bool = False) -> None:
+    """--decoder of a comparison, which may be repeated, and if asked for --decoders FILE."""
     parser.add_argument(
         "--decoder",
         action="append",
@@ -83,6 +83,8 @@ def add_decoders_option(parser: argparse.ArgumentParser) -> None:
         metavar="SPEC",
         help='a decoder, such as "Sample(TopP(0.9))"; may be repeated (default: a selection)',
     )
+    if file:
+        parser.add_argument("--decoders", type=Path, metavar="FILE", help="a TOML file of named decoders")
 
 
 def decoder_spec(args: argparse.Namespace) -> str:

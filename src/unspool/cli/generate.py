@@ -14,12 +14,11 @@ from unspool.cli.models import add_combination_options, load_options, named_mode
 from unspool.cli.output import check_output, open_output, progress_bar, terminal_text
 from unspool.cli.parser import (
     Command,
-    add_json_option,
     add_length_options,
     add_model_options,
+    add_number,
     add_output_option,
     natural,
-    positive,
 )
 from unspool.cli.prompts import Prompt, add_prompt_options, is_stdin, read_prompts, split_prompt
 from unspool.cli.requests import Answer, answer_json, generate_answers, make_requests
@@ -60,16 +59,13 @@ in int8, its size in the file with --weights stored, and 2 with --dtype bfloat16
 """
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `unspool generate`."""
+def _add_options(parser: argparse.ArgumentParser) -> None:
     add_prompt_options(parser)
     add_model_options(parser)
     add_combination_options(parser)
     add_decoder_options(parser)
     add_length_options(parser, new_tokens=config.MAX_NEW_TOKENS)
-    parser.add_argument(
-        "--n", type=positive, default=1, metavar="N", help="texts per prompt, up to a million (default: 1)"
-    )
+    add_number(parser, "--n", 1, "texts per prompt, up to a million")
     parser.add_argument(
         "--stop", action="append", default=[], metavar="TEXT", help="end before this text; may be repeated"
     )
@@ -87,32 +83,26 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="end a text also if it repeats itself approximately",
     )
-    parser.add_argument(
+    add_number(
+        parser,
         "--batch-size",
-        type=positive,
-        metavar="N",
-        help="rows (prompts × texts × beam width) that are decoded together; changes memory and speed, never "
+        None,
+        "rows (prompts × texts × beam width) that are decoded together; changes memory and speed, never "
         f"the text (default: {config.MAX_BATCH_ROWS}, fewer for long texts)",
     )
-    add_json_option(
+    add_number(
         parser,
-        "one JSON object per text: prompt, sample, text, tokens, logps, scores, total (the score by which "
-        "a search ranks texts), finish_reason, seed, decoder, model",
-    )
-    parser.add_argument(
         "--alternatives",
-        type=natural,
-        default=0,
-        metavar="K",
-        help='with --json, add "ranked": the K most probable tokens of each step, of the model and of the '
+        0,
+        'with --json, add "ranked": the N most probable tokens of each step, of the model and of the '
         "distribution that was sampled from",
+        minimum=0,
     )
     add_output_option(parser)
     add_ray_options(parser, "--prompts")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Read and check everything, then generate."""
+def _run(args: argparse.Namespace) -> int:
     if args.ray:
         return generate_corpus(args)
     check_without_ray(args)
@@ -192,4 +182,11 @@ def _write_titled(answers: Iterable[Answer], file: TextIO) -> None:
         file.flush()
 
 
-COMMAND = Command("Continue a prompt, or many.", EXAMPLES, add_options, run)
+COMMAND = Command(
+    "Continue a prompt, or many.",
+    EXAMPLES,
+    _add_options,
+    _run,
+    "one JSON object per text: prompt, sample, text, tokens, logps, scores, total (the score by which "
+    "a search ranks texts), finish_reason, seed, decoder, model",
+)

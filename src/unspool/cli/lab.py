@@ -7,10 +7,18 @@ import json
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from unspool.cli.output import check_output, print_json, print_message, progress_bar, reserve_file
-from unspool.cli.parser import Command, CommandGroup, add_json_option, natural
+from unspool.cli.output import (
+    Result,
+    check_output,
+    present,
+    print_json,
+    print_message,
+    progress_bar,
+    reserve_file,
+)
+from unspool.cli.parser import Command, CommandGroup, natural
 from unspool.config import suggest
 from unspool.errors import escape_json
 
@@ -92,31 +100,27 @@ def stored_findings(
 # ---- list
 
 
-def _add_list_options(parser: argparse.ArgumentParser) -> None:
-    _add_result_options(parser)
-    add_json_option(parser, "one JSON object per claim")
-
-
-def _list(args: argparse.Namespace) -> int:
+def _list(args: argparse.Namespace) -> Result:
     from unspool.lab.claims import CLAIMS
 
-    for finding in stored_findings(args, CLAIMS):
-        claim = finding.claim
-        if args.json:
-            print_json(
-                {
-                    "name": claim.name,
-                    "statement": claim.statement,
-                    "source": str(claim.source),
-                    "measured": claim.measured,
-                    "criterion": list(claim.criterion),
-                    "verdict": finding.verdict,
-                    "seeds": [result.seed for result in finding.results],
-                }
-            )
-        else:
-            print(f"{claim.name:24} {finding.verdict:15} {claim.statement}")
-    return 0
+    found = stored_findings(args, CLAIMS)
+    return Result(
+        map(_listed, found),
+        (f"{it.claim.name:24} {it.verdict:15} {it.claim.statement}" for it in found),
+    )
+
+
+def _listed(finding: Finding) -> dict[str, Any]:
+    claim = finding.claim
+    return {
+        "name": claim.name,
+        "statement": claim.statement,
+        "source": str(claim.source),
+        "measured": claim.measured,
+        "criterion": list(claim.criterion),
+        "verdict": finding.verdict,
+        "seeds": [result.seed for result in finding.results],
+    }
 
 
 # ---- run
@@ -127,7 +131,6 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="run every claim")
     _add_result_options(parser)
     parser.add_argument("--again", action="store_true", help="measure again what was measured before")
-    add_json_option(parser, "one JSON object per claim, with all numbers")
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -187,7 +190,6 @@ def _print_finding(args: argparse.Namespace, claim: Claim) -> None:
 def _add_report_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the report as an HTML page")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the report as Markdown")
-    add_json_option(parser, "all measurements as one JSON object")
     parser.add_argument(
         "--from", type=Path, dest="file", metavar="FILE", help="report the measurements that --json wrote"
     )
@@ -226,13 +228,26 @@ def _report(args: argparse.Namespace) -> int:
 COMMAND = CommandGroup(
     "Measure the claims of the documentation: experiments, verdicts, a report.",
     {
-        "list": Command("List the claims and their verdicts.", LIST_EXAMPLES, _add_list_options, _list),
-        "run": Command("Measure claims and print their verdicts.", RUN_EXAMPLES, _add_run_options, _run),
+        "list": Command(
+            "List the claims and their verdicts.",
+            LIST_EXAMPLES,
+            _add_result_options,
+            present(_list),
+            "one JSON object per claim",
+        ),
+        "run": Command(
+            "Measure claims and print their verdicts.",
+            RUN_EXAMPLES,
+            _add_run_options,
+            _run,
+            "one JSON object per claim, with all numbers",
+        ),
         "report": Command(
             "Write a report of all claims: verdicts, numbers, figures.",
             REPORT_EXAMPLES,
             _add_report_options,
             _report,
+            "all measurements as one JSON object",
         ),
     },
 )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from unspool import config
 from unspool.cli.output import print_message, status_line
-from unspool.cli.parser import positive
+from unspool.cli.parser import add_number
 
 if TYPE_CHECKING:
     from unspool.interfaces import Decoder, StepModel
@@ -98,9 +98,7 @@ def add_combination_options(parser: argparse.ArgumentParser) -> None:
         help="speculative decoding with this smaller model: the text of Greedy, or the distribution of "
         "Sample (other texts for the same seed), in less time",
     )
-    group.add_argument(
-        "--draft-length", type=positive, metavar="N", help=f"tokens per draft (default: {DRAFT_LENGTH})"
-    )
+    add_number(group, "--draft-length", None, f"tokens per draft (default: {DRAFT_LENGTH})")
     group = parser.add_argument_group("guidance", "Guidance(model): each step runs the model twice")
     group.add_argument(
         "--guidance", type=float, metavar="X", help="follow the prompt more closely; 1 is the model itself"
@@ -123,38 +121,32 @@ def add_combination_options(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Models:
-    """The names and weights of the combined models."""
+    """The model, and the settings of what is combined with it."""
 
     model: str
-    weak: str | None = None
-    contrast: dict[str, float] = field(default_factory=dict)
-    draft: str | None = None
-    draft_length: int | None = None
-    guidance: float | None = None
-    negative_prompt: str | None = None
-    expert: str | None = None
-    anti_expert: str | None = None
-    expert_weight: float = EXPERT_WEIGHT
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """weak, contrast, draft, draft_length, guidance, negative_prompt, expert, anti_expert, expert_weight."""
 
     def load(self, options: Mapping[str, Any]) -> tuple[StepModel, StepModel | None]:
         """The combined model, and the draft model if there is one."""
         import unspool as us
 
-        model = load_generator(self.model, options)
-        if self.weak is not None:
-            weak = load_generator(self.weak, options)
-            make: Any = us.Contrast.obrien_lewis if "beta" in self.contrast else us.Contrast
-            model = make(model, weak, **self.contrast)
-        if self.expert is not None and self.anti_expert is not None:
-            experts = load_generator(self.expert, options), load_generator(self.anti_expert, options)
-            model = us.DExperts(model, *experts, weight=self.expert_weight)
-        if self.guidance is not None:
-            model = us.Guidance(model, self.guidance, self.negative_prompt)
-        return model, None if self.draft is None else load_generator(self.draft, options)
+        def second(name: str) -> Any:
+            return load_generator(own[name], options)
+
+        own, model = self.settings, load_generator(self.model, options)
+        if "weak" in own:
+            make: Any = us.Contrast.obrien_lewis if "beta" in own["contrast"] else us.Contrast
+            model = make(model, second("weak"), **own["contrast"])
+        if "expert" in own:
+            model = us.DExperts(model, second("expert"), second("anti_expert"), weight=own["expert_weight"])
+        if "guidance" in own:
+            model = us.Guidance(model, own["guidance"], own["negative_prompt"])
+        return model, second("draft") if "draft" in own else None
 
     def check(self, decoder: Decoder) -> None:
         """Refuse a decoder that cannot be used with --draft, before anything is loaded."""
-        if self.draft is not None:
+        if "draft" in self.settings:
             _rules(decoder)
 
     def with_draft(self, decoder: Decoder, draft: StepModel | None) -> Decoder:
@@ -163,21 +155,11 @@ class Models:
 
         if draft is None:
             return decoder
-        return us.Speculative(draft, *_rules(decoder), length=self.draft_length or DRAFT_LENGTH)
+        return us.Speculative(draft, *_rules(decoder), length=self.settings["draft_length"])
 
     def record(self) -> dict[str, Any]:
         """The fields of a JSON record."""
-        record: dict[str, Any] = {"model": self.model}
-        if self.weak is not None:
-            record |= {"weak": self.weak, "contrast": self.contrast}
-        if self.draft is not None:
-            record |= {"draft": self.draft, "draft_length": self.draft_length or DRAFT_LENGTH}
-        if self.guidance is not None:
-            record |= {"guidance": self.guidance, "negative_prompt": self.negative_prompt}
-        if self.expert is not None:
-            record |= {"expert": self.expert, "anti_expert": self.anti_expert}
-            record |= {"expert_weight": self.expert_weight}
-        return record
+        return {"model": self.model, **self.settings}
 
 
 def _rules(decoder: Decoder) -> tuple[Any, ...]:
@@ -209,15 +191,14 @@ def named_models(args: argparse.Namespace) -> Models:
         raise ValueError("give both --expert MODEL and --anti-expert MODEL, or neither")
     if args.expert_weight is not None and args.expert is None:
         raise ValueError("--expert-weight needs --expert MODEL and --anti-expert MODEL")
-    return Models(
-        model_name(args.model),
-        weak=args.weak,
-        contrast=contrast,
-        draft=args.draft,
-        draft_length=args.draft_length,
-        guidance=args.guidance,
-        negative_prompt=args.negative_prompt,
-        expert=args.expert,
-        anti_expert=args.anti_expert,
-        expert_weight=EXPERT_WEIGHT if args.expert_weight is None else args.expert_weight,
-    )
+    settings: dict[str, Any] = {}
+    if args.weak is not None:
+        settings |= {"weak": args.weak, "contrast": contrast}
+    if args.draft is not None:
+        settings |= {"draft": args.draft, "draft_length": args.draft_length or DRAFT_LENGTH}
+    if args.guidance is not None:
+        settings |= {"guidance": args.guidance, "negative_prompt": args.negative_prompt}
+    if args.expert is not None:
+        weight = EXPERT_WEIGHT if args.expert_weight is None else args.expert_weight
+        settings |= {"expert": args.expert, "anti_expert": args.anti_expert, "expert_weight": weight}
+    return Models(model_name(args.model), settings)

@@ -10,8 +10,10 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
@@ -20,6 +22,7 @@ from unspool.errors import escape_json, message_line, replace_control_characters
 from unspool.io import name_file_in_errors
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import Progress, TaskID
     from rich.text import Text
 
@@ -32,18 +35,6 @@ INTERRUPTED = 128 + int(signal.SIGINT)
 def print_message(message: str) -> None:
     """Print one line to standard error, without control characters that a terminal would obey."""
     print(f"unspool: {message_line(message)}", file=sys.stderr, flush=True)
-
-
-def print_warning(
-    message: Warning | str,
-    category: type[Warning],  # noqa: ARG001
-    filename: str,  # noqa: ARG001
-    lineno: int,  # noqa: ARG001
-    file: TextIO | None = None,  # noqa: ARG001
-    line: str | None = None,  # noqa: ARG001
-) -> None:
-    """Replacement for `warnings.showwarning`: one line."""
-    print_message(f"warning: {message}")
 
 
 def print_traceback() -> None:
@@ -280,23 +271,76 @@ def _finite(value: Any) -> Any:
     return [_finite(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def print_table(
-    names: Sequence[str], rows: Sequence[Sequence[str | Text]], *, left: Sequence[str] = ()
-) -> None:
-    """Print a table; the first column and those in `left` are left-aligned, long cells are folded."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
+@dataclass(frozen=True)
+class Table:
+    """A table; the first column and those in `left` are left-aligned, long cells are folded."""
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column, name in enumerate(names):
-        table.add_column(name, justify="right" if column and name not in left else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(replace_control_characters(cell) if isinstance(cell, str) else cell for cell in row))
-    console = Console(markup=False)
-    if not console.is_terminal and console.width < PIPE_WIDTH:
-        console.width = PIPE_WIDTH
-    console.print(table)
+    names: Sequence[str]
+    rows: Sequence[Sequence[str | Text]]
+    left: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, columns: Mapping[str, str], items: Iterable[Any], left: Sequence[str] = ()) -> Table:
+        """A row per item; `columns` maps the name of a column to a format string of `it`, the item."""
+        return cls(list(columns), [[cell.format(it=it) for cell in columns.values()] for it in items], left)
+
+    def print(self) -> None:
+        """Print it to standard output."""
+        from rich.box import SIMPLE_HEAD
+        from rich.table import Table as RichTable
+
+        table = RichTable(box=SIMPLE_HEAD, pad_edge=False)
+        for column, name in enumerate(self.names):
+            justify = "right" if column and name not in self.left else "left"
+            table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
+        for row in self.rows:
+            table.add_row(*(replace_control_characters(it) if isinstance(it, str) else it for it in row))
+        console().print(table)
+
+
+def console() -> Console:
+    """A rich console on standard output that is wide enough for a table if it is not a terminal."""
+    from rich.console import Console
+
+    out = Console(markup=False)
+    if not out.is_terminal:
+        out.width = max(out.width, PIPE_WIDTH)
+    return out
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of a measurement: for --json, as text, and drawn."""
+
+    records: Iterable[dict[str, Any]]
+    """One line of JSON each."""
+    text: Iterable[str | Table]
+    draw: Callable[[Path], None] | None = None
+    """Draws the figure of --figure."""
+    status: int = 0
+    """The exit status."""
+
+
+def present(measure: Callable[[Namespace], Result]) -> Callable[[Namespace], int]:
+    """The `run` of a command that measures something and prints its Result."""
+
+    def run(args: Namespace) -> int:
+        text, figure = getattr(args, "text", None), getattr(args, "figure", None)
+        if isinstance(text, Path) and not text.is_dir():
+            text.open("rb").close()  # raises before the model is loaded
+        with figure_file(figure):
+            result = measure(args)
+            if figure is not None and result.draw is not None:
+                result.draw(figure)
+        if args.json:
+            for record in result.records:
+                print_json(record)
+        else:
+            for part in result.text:
+                part.print() if isinstance(part, Table) else print(part)
+        return result.status
+
+    return run
 
 
 class ProgressBar:

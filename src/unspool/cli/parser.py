@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -71,6 +71,10 @@ class Command:
     add_options: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
     """Returns the exit status."""
+    json: str | None = "one JSON object"
+    """What --json prints; None for a command without results."""
+    figure: bool = False
+    """Whether there is --figure."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +107,12 @@ def add_commands(
             add_commands(sub, command.commands, "SUBCOMMAND")
         else:
             command.add_options(sub)
+            if command.figure:
+                sub.add_argument(
+                    "--figure", type=Path, metavar="FILE", help="draw a figure: .svg, .png or .pdf"
+                )
+            if command.json is not None:
+                sub.add_argument("--json", action="store_true", help=f"print {command.json}")
             sub.set_defaults(run=command.run)
             sub.usage = _short_usage(sub)
 
@@ -170,8 +180,29 @@ def device_name(text: str) -> str:
 # ---- options
 
 
-def add_running_options(parser: argparse._ActionsContainer) -> None:
-    """--device, --weights and --engine."""
+def add_number(
+    parser: argparse._ActionsContainer,
+    flag: str,
+    default: int | Sequence[int] | None,
+    text: str,
+    *,
+    minimum: int = 1,
+) -> None:
+    """An option that takes a whole number, or several if its default is a list."""
+    is_list = isinstance(default, Sequence)
+    shown = " ".join(map(str, default)) if isinstance(default, Sequence) else default
+    parser.add_argument(
+        flag,
+        type=positive if minimum else natural,
+        default=default,
+        nargs="+" if is_list else None,
+        metavar="N",
+        help=text if default is None else f"{text} (default: {shown})",
+    )
+
+
+def add_running_options(parser: argparse._ActionsContainer, *, dtype: bool = False) -> None:
+    """--device, --weights, --engine, and if asked for --dtype."""
     parser.add_argument(
         "--device",
         type=device_name,
@@ -191,6 +222,14 @@ def add_running_options(parser: argparse._ActionsContainer) -> None:
         metavar="NAME",
         help="torch, compiled, transformers or llama.cpp (default: the fastest one that is available)",
     )
+    if dtype:
+        parser.add_argument(
+            "--dtype",
+            default="float32",
+            metavar="NAME",
+            help="number format of the computation: float32, bfloat16 or float16; the last two need less "
+            "memory and round log-probabilities (default: %(default)s)",
+        )
 
 
 def add_model_argument(parser: argparse.ArgumentParser) -> None:
@@ -200,58 +239,26 @@ def add_model_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """--model, --dtype, --device, --weights and --engine."""
+    """--model, --device, --weights, --engine and --dtype."""
     group = parser.add_argument_group("model")
     group.add_argument(
         "--model",
         metavar="NAME",
         help=f"{MODEL_HELP} (default: {config.MODEL} if it is installed, otherwise {config.SECOND_MODEL})",
     )
-    add_running_options(group)
-    add_dtype_option(group)
-
-
-def add_dtype_option(parser: argparse._ActionsContainer) -> None:
-    """--dtype."""
-    parser.add_argument(
-        "--dtype",
-        default="float32",
-        metavar="NAME",
-        help="number format of the computation: float32, bfloat16 or float16; the last two need less memory "
-        "and round log-probabilities (default: %(default)s)",
-    )
+    add_running_options(group, dtype=True)
 
 
 def add_length_options(parser: argparse.ArgumentParser, new_tokens: int) -> None:
     """--max-new-tokens and --seed."""
     group = parser.add_argument_group("generation")
-    group.add_argument(
-        "--max-new-tokens",
-        type=positive,
-        default=new_tokens,
-        metavar="N",
-        help="generate at most N tokens (default: %(default)s)",
-    )
-    group.add_argument(
-        "--seed", type=natural, metavar="N", help="the same seed gives the same text (default: random)"
-    )
+    add_number(group, "--max-new-tokens", new_tokens, "generate at most N tokens")
+    add_number(group, "--seed", None, "the same seed gives the same text (default: random)", minimum=0)
 
 
 def add_seed_option(parser: argparse.ArgumentParser) -> None:
     """--seed of a measurement, 0 by default."""
-    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="random seed (default: 0)")
-
-
-def add_json_option(parser: argparse.ArgumentParser, what: str = "one JSON object") -> None:
-    """--json."""
-    parser.add_argument("--json", action="store_true", help=f"print {what}")
-
-
-def add_figure_option(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
-    """--figure."""
-    parser.add_argument(
-        "--figure", type=Path, required=required, metavar="FILE", help="draw a figure: .svg, .png or .pdf"
-    )
+    add_number(parser, "--seed", 0, "random seed", minimum=0)
 
 
 def add_output_option(

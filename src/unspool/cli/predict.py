@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unspool.cli.models import load_labeller
 from unspool.cli.output import check_output, json_line, open_output, terminal_text
-from unspool.cli.parser import Command, add_json_option, add_output_option, add_running_options, positive
+from unspool.cli.parser import Command, add_number, add_output_option, add_running_options
 from unspool.cli.prompts import read_stdin
 from unspool.data.records import read_records, split_lines
 from unspool.evaluate.text_files import layout_of_run
@@ -39,8 +39,7 @@ class LocatedText(NamedTuple):
     where: str
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `unspool predict`."""
+def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "texts",
         nargs="*",
@@ -58,24 +57,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--model", required=True, metavar="NAME", help="the run folder of a classifier or tagger"
     )
     add_running_options(parser)
-    parser.add_argument(
-        "--top",
-        type=positive,
-        metavar="N",
-        help="print the N most probable labels with their probabilities (default: 1; with --json all)",
-    )
-    parser.add_argument(
-        "--batch-size", type=positive, default=32, metavar="N", help="texts per batch (default: 32)"
-    )
-    add_json_option(
-        parser,
-        "one JSON object per text: text, label, p, probabilities; for a tagger: text, words (the same each)",
-    )
+    add_number(parser, "--top", None, "print the N most probable labels (default: 1; with --json all)")
+    add_number(parser, "--batch-size", 32, "texts per batch")
     add_output_option(parser)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Read and check everything, then label."""
+def _run(args: argparse.Namespace) -> int:
     texts = read_texts(args)
     if args.output is not None and args.text is not None and args.output.resolve() == args.text.resolve():
         raise ValueError(f"--output {args.output} would overwrite the texts; give another file")
@@ -155,4 +142,10 @@ def _label_record(prediction: Prediction, top: int | None) -> dict[str, Any]:
     return {"label": prediction.label, "p": prediction.p, "probabilities": probabilities}
 
 
-COMMAND = Command("Label texts with a classifier, or their words with a tagger.", EXAMPLES, add_options, run)
+COMMAND = Command(
+    "Label texts with a classifier, or their words with a tagger.",
+    EXAMPLES,
+    _add_options,
+    _run,
+    "one JSON object per text: text, label, p, probabilities; for a tagger: text, words (the same each)",
+)

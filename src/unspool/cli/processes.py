@@ -1,4 +1,4 @@
-"""Processes on this machine: one command several times, as torchrun starts it, or functions in parallel.
+"""Run one command in several processes on this machine, as torchrun starts them.
 
     RANK = 0 … n − 1,   WORLD_SIZE = n,   MASTER_ADDR and MASTER_PORT for the rendezvous
 
@@ -7,21 +7,17 @@ Ctrl-C and SIGTERM are forwarded to every process once, so that each ends as it 
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from io import TextIOBase
 from types import FrameType
-from typing import IO, Any, TextIO
+from typing import IO, Any
 
 EXIT_TIMEOUT = 20.0
 """Seconds after the failure of one process until the others are killed."""
@@ -109,67 +105,3 @@ def _first_failed(children: Sequence[subprocess.Popen[bytes]]) -> int | None:
 def _exit_status(child: subprocess.Popen[bytes]) -> int:
     status = child.wait()
     return 128 - status if status < 0 else status
-
-
-# ---- functions in parallel
-
-
-def available_cores() -> int:
-    """The number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-class LineBuffer(TextIOBase):
-    """A stream that writes whole lines, so that the lines of several processes do not mix.
-
-    `flush` writes an unfinished line as a line; its complete form is written again later.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream, self._pending, self._flushed = stream, "", ""
-
-    def write(self, text: str) -> int:
-        """Write complete lines and keep the rest."""
-        lines, end, self._pending = (self._pending + text).rpartition("\n")
-        if end:
-            self._stream.write(lines + end)
-            self._stream.flush()
-            self._flushed = ""
-        return len(text)
-
-    def flush(self) -> None:
-        """Write the unfinished line."""
-        if self._pending != self._flushed:
-            self._stream.write(self._pending + "\n")
-            self._stream.flush()
-            self._flushed = self._pending
-
-
-def _initialize_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent receives Ctrl-C, too, and ends its workers
-    if sys.stderr is not None:
-        sys.stderr = LineBuffer(sys.stderr)
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
-
-
-def _exit_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
-
-
-def run_in_parallel(functions: Sequence[Callable[[], object]], processes: int) -> None:
-    """Call every function in one of `processes` new processes; an error or Ctrl-C ends all of them."""
-    others = set(multiprocessing.active_children())
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, context, _initialize_worker) as pool:
-        try:
-            for done in as_completed([pool.submit(function) for function in functions]):
-                done.result()
-        except BaseException:
-            for process in set(multiprocessing.active_children()) - others:
-                process.terminate()
-            raise

@@ -7,19 +7,12 @@ import getpass
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from unspool.cli.output import check_output, figure_file, print_json, print_message, print_table
-from unspool.cli.parser import (
-    Command,
-    CommandGroup,
-    add_figure_option,
-    add_json_option,
-    add_output_option,
-    add_seed_option,
-    positive,
-)
+from unspool.cli.output import Result, Table, check_output, present, print_message
+from unspool.cli.parser import Command, CommandGroup, add_number, add_output_option, add_seed_option
 from unspool.errors import replace_control_characters
 
 if TYPE_CHECKING:
@@ -72,14 +65,11 @@ def _add_prepare_options(parser: argparse.ArgumentParser) -> None:
         default="score",
         help="score: 0, 1 or 2 for one text; preference: the better of two (default: %(default)s)",
     )
-    parser.add_argument(
-        "--max-prompts", type=positive, metavar="N", help="use N randomly drawn prompts (default: all)"
-    )
+    add_number(parser, "--max-prompts", None, "use N randomly drawn prompts (default: all)")
     add_seed_option(parser)
-    add_json_option(parser)
 
 
-def _prepare(args: argparse.Namespace) -> int:
+def _prepare(args: argparse.Namespace) -> Result:
     from unspool.evaluate.rating import prepare
     from unspool.evaluate.text_files import read_systems, shared_prompts
 
@@ -93,15 +83,12 @@ def _prepare(args: argparse.Namespace) -> int:
         most=args.max_prompts,
     )
     prompts = len({it.prompt for it in ratings.key().items.values()})
-    if args.json:
-        counts = {"items": len(ratings.items), "prompts": prompts, "systems": len(systems)}
-        print_json({"folder": str(args.output), **counts})
-    else:
-        print(
-            f"{len(ratings.items)} items of {prompts} prompts and {len(systems)} systems in {args.output}; "
-            f"next: unspool rate answer {args.output} --rater YOU"
-        )
-    return 0
+    counts = {"items": len(ratings.items), "prompts": prompts, "systems": len(systems)}
+    line = (
+        f"{len(ratings.items)} items of {prompts} prompts and {len(systems)} systems in {args.output}; "
+        f"next: unspool rate answer {args.output} --rater YOU"
+    )
+    return Result([{"folder": str(args.output), **counts}], [line])
 
 
 # ---- answer
@@ -185,62 +172,41 @@ def _choices(lines: TextIO) -> Iterator[str]:
 
 def _add_report_options(parser: argparse.ArgumentParser) -> None:
     _add_folder(parser)
-    parser.add_argument(
-        "--samples", type=positive, default=1000, metavar="N", help="bootstrap samples (default: 1000)"
-    )
+    add_number(parser, "--samples", 1000, "bootstrap samples")
     add_seed_option(parser)
-    add_figure_option(parser)
-    add_json_option(parser)
 
 
-def _report(args: argparse.Namespace) -> int:
+def _report(args: argparse.Namespace) -> Result:
     from unspool.evaluate.rating import RatingSet, report
+    from unspool.plots.figures import draw_intervals
 
-    ratings = RatingSet.load(args.folder)
-    with figure_file(args.figure):
-        result = report(ratings, samples=args.samples, seed=args.seed)
-        if args.figure:
-            from unspool.plots.figures import draw_intervals
-
-            draw_intervals({_measure(result): {it.system: it.value for it in result.systems}}, args.figure)
-    if args.json:
-        pairs = [{"first": a, "second": b, **asdict(test)} for (a, b), test in result.pairs.items()]
-        print_json({**asdict(result), "pairs": pairs})
-    else:
-        _print_report(result)
-    return 0
-
-
-def _measure(report: RatingReport) -> str:
-    return "mean score" if report.scale == "score" else "strength"
-
-
-def _print_report(report: RatingReport) -> None:
-    raters = ", ".join(f"{name} ({count})" for name, count in report.raters.items())
-    print(f"{report.answers} answers to {report.items} items by {raters}\n")
-    counts = list(report.systems[0].counts)
-    print_table(
-        ["system", "answers", *counts, _measure(report), "95 % interval"],
-        [
-            [
-                it.system,
-                str(it.answers),
-                *(str(it.counts[name]) for name in counts),
-                f"{it.value.value:.3f}",
-                f"{it.value.low:.3f} … {it.value.high:.3f}",
-            ]
-            for it in report.systems
-        ],
+    result = report(RatingSet.load(args.folder), samples=args.samples, seed=args.seed)
+    measure = "mean score" if result.scale == "score" else "strength"
+    pairs = [{"first": a, "second": b, **asdict(test)} for (a, b), test in result.pairs.items()]
+    return Result(
+        [{**asdict(result), "pairs": pairs}],
+        _report_lines(result, measure),
+        partial(draw_intervals, {measure: {it.system: it.value for it in result.systems}}),
     )
+
+
+def _report_lines(report: RatingReport, measure: str) -> Iterator[str | Table]:
+    raters = ", ".join(f"{name} ({count})" for name, count in report.raters.items())
+    yield f"{report.answers} answers to {report.items} items by {raters}\n"
+    names = list(report.systems[0].counts)
+    rows = []
+    for it in report.systems:
+        counts = (str(it.counts[name]) for name in names)
+        interval = f"{it.value.low:.3f} … {it.value.high:.3f}"
+        rows.append([it.system, str(it.answers), *counts, f"{it.value.value:.3f}", interval])
+    yield Table(["system", "answers", *names, measure, "95 % interval"], rows)
+    alphas = (f"{level} {it.value:.3f} ({it.low:.3f} … {it.high:.3f})" for level, it in report.alphas.items())
     if report.alphas:
-        alphas = (
-            f"{level} {it.value:.3f} ({it.low:.3f} … {it.high:.3f})" for level, it in report.alphas.items()
-        )
-        print("agreement, Krippendorff's α: " + ", ".join(alphas))
+        yield "agreement, Krippendorff's α: " + ", ".join(alphas)
     else:
-        print("agreement is unknown: every item has at most one rating, or all ratings are equal")
+        yield "agreement is unknown: every item has at most one rating, or all ratings are equal"
     for (a, b), test in report.pairs.items():
-        print(
+        yield (
             f"{a} − {b}: {test.difference:+.3f}, p = {test.p:.3f} "
             "(approximate randomisation over prompts where both were rated)"
         )
@@ -254,37 +220,27 @@ def _add_export_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sheet", type=Path, metavar="CSV", help="the file to write")
     parser.add_argument("--rater", metavar="NAME", help="write every item, for this rater to fill in")
     parser.add_argument("--systems", action="store_true", help="include the names of the systems (unblinded)")
-    add_json_option(parser)
 
 
-def _export(args: argparse.Namespace) -> int:
+def _export(args: argparse.Namespace) -> Result:
     from unspool.evaluate.rating import RatingSet, write_sheet
 
     check_output(args.sheet)
     rows = write_sheet(RatingSet.load(args.folder), args.sheet, rater=args.rater, systems=args.systems)
-    if args.json:
-        print_json({"file": str(args.sheet), "rows": rows})
-    else:
-        print(f"{rows} rows in {args.sheet}")
-    return 0
+    return Result([{"file": str(args.sheet), "rows": rows}], [f"{rows} rows in {args.sheet}"])
 
 
 def _add_import_options(parser: argparse.ArgumentParser) -> None:
     _add_folder(parser)
     parser.add_argument("sheet", type=Path, metavar="CSV", help="the file to read")
     parser.add_argument("--rater", metavar="NAME", help="the rater, if the sheet does not name one")
-    add_json_option(parser)
 
 
-def _import(args: argparse.Namespace) -> int:
+def _import(args: argparse.Namespace) -> Result:
     from unspool.evaluate.rating import RatingSet, read_sheet
 
     new = read_sheet(RatingSet.load(args.folder), args.sheet, rater=args.rater)
-    if args.json:
-        print_json({"new_answers": new})
-    else:
-        print(f"{new} new answers")
-    return 0
+    return Result([{"new_answers": new}], [f"{new} new answers"])
 
 
 def _add_folder(parser: argparse.ArgumentParser) -> None:
@@ -298,28 +254,33 @@ COMMAND = CommandGroup(
             "Make a blinded set from the outputs of systems.",
             PREPARE_EXAMPLES,
             _add_prepare_options,
-            _prepare,
+            present(_prepare),
         ),
         "answer": Command(
-            "Rate the items of a set in the terminal.", ANSWER_EXAMPLES, _add_answer_options, _answer
+            "Rate the items of a set in the terminal.",
+            ANSWER_EXAMPLES,
+            _add_answer_options,
+            _answer,
+            json=None,
         ),
         "report": Command(
             "Report mean scores or strengths with intervals, and the raters' agreement.",
             REPORT_EXAMPLES,
             _add_report_options,
-            _report,
+            present(_report),
+            figure=True,
         ),
         "export": Command(
             "Write all answers, or a sheet for one rater, as CSV.",
             EXPORT_EXAMPLES,
             _add_export_options,
-            _export,
+            present(_export),
         ),
         "import": Command(
             "Read the answers of a CSV sheet; a wrong line refuses the whole sheet.",
             IMPORT_EXAMPLES,
             _add_import_options,
-            _import,
+            present(_import),
         ),
     },
 )

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from unspool.cli.models import load_generator, load_options, model_name
-from unspool.cli.parser import MODEL_HELP, Command, add_dtype_option, add_running_options, natural, positive
+from unspool.cli.parser import MODEL_HELP, Command, add_number, add_running_options
 
 EXAMPLES = """examples:
   unspool serve smollm2
@@ -21,33 +21,15 @@ The page at http://localhost:8000/ shows next-token distributions, beams and att
 KEYS_VARIABLE = "UNSPOOL_API_KEYS"
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `unspool serve`."""
+def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"{MODEL_HELP}; several are allowed")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    parser.add_argument(
-        "--port", type=natural, default=8000, help="port to listen on; 0 chooses a free one (default: 8000)"
-    )
-    parser.add_argument(
-        "--slots", type=positive, default=32, metavar="N", help="requests that run at once (default: 32)"
-    )
-    parser.add_argument(
-        "--queue",
-        type=natural,
-        default=128,
-        metavar="N",
-        help="requests that may wait; more are refused with status 429 (default: 128)",
-    )
-    parser.add_argument(
-        "--timeout", type=positive, default=600, metavar="S", help="seconds per request (default: 600)"
-    )
-    parser.add_argument(
-        "--prefix-cache",
-        type=natural,
-        default=256,
-        metavar="MB",
-        help="memory for the KV cache of earlier prompts; 0 turns the prefix cache off (default: 256)",
-    )
+    add_number(parser, "--port", 8000, "port to listen on; 0 chooses a free one", minimum=0)
+    add_number(parser, "--slots", 32, "requests that run at once")
+    add_number(parser, "--queue", 128, "requests that may wait; more are refused with status 429", minimum=0)
+    add_number(parser, "--timeout", 600, "seconds per request")
+    help_text = "megabytes for the KV cache of earlier prompts; 0 turns the prefix cache off"
+    add_number(parser, "--prefix-cache", 256, help_text, minimum=0)
     parser.add_argument(
         "--api-keys",
         type=Path,
@@ -61,11 +43,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lab", type=Path, metavar="FILE", help="show the results that `unspool lab report --json` wrote"
     )
-    add_dtype_option(parser)
-    add_running_options(parser)
+    add_running_options(parser, dtype=True)
 
 
-def run(args: argparse.Namespace) -> int:
+def _run(args: argparse.Namespace) -> int:
     """Load the models and serve until SIGTERM or Ctrl-C; running requests are finished first."""
     try:
         import fastapi  # noqa: F401
@@ -99,4 +80,4 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-COMMAND = Command("Serve models over HTTP with OpenAI's API.", EXAMPLES, add_options, run)
+COMMAND = Command("Serve models over HTTP with OpenAI's API.", EXAMPLES, _add_options, _run, json=None)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unspool.cli.output import print_message
-from unspool.cli.parser import add_seed_option, positive
+from unspool.cli.parser import add_number, add_seed_option, positive
 from unspool.data.records import Layout
 from unspool.evaluate.text_files import layout_of_run, read_pairs, read_texts
 
@@ -45,48 +45,24 @@ def add_columns_option(parser: argparse.ArgumentParser) -> None:
 
 def add_reading_options(parser: argparse.ArgumentParser) -> None:
     """--limit and --context."""
-    parser.add_argument("--limit", type=positive, metavar="N", help="read only the first N texts of the file")
-    parser.add_argument(
-        "--context",
-        type=positive,
-        metavar="N",
-        help="tokens per window (default: 1024 or the model's context)",
-    )
+    add_number(parser, "--limit", None, "read only the first N texts of the file")
+    add_number(parser, "--context", None, "tokens per window (default: 1024 or the model's context)")
 
 
 def add_reference_options(parser: argparse.ArgumentParser, texts: int, prompt: int = 16) -> None:
     """--text, --texts, --prompt and --seed of a diagnosis that compares a model with reference texts."""
     add_text_options(parser, default="the run's validation set")
-    parser.add_argument(
-        "--texts",
-        type=positive,
-        default=texts,
-        metavar="N",
-        help="use at most N texts (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--prompt",
-        type=positive,
-        default=prompt,
-        metavar="N",
-        help="tokens of each text that are the prompt (default: %(default)s)",
-    )
+    add_number(parser, "--texts", texts, "use at most N texts")
+    add_number(parser, "--prompt", prompt, "tokens of each text that are the prompt")
     add_seed_option(parser)
-
-
-def check_readable(path: Path | None) -> None:
-    """Raise before the work if a file cannot be read."""
-    if path is not None:
-        path.open("rb").close()
 
 
 def text_layout(args: argparse.Namespace) -> Layout:
     """The file format that the options describe, or that the run was trained on."""
-    layout = layout_of_run(Path(args.model)) if getattr(args, "model", None) else Layout()
+    layout = layout_of_run(Path(args.model)) if args.model else Layout()
     if args.columns is not None:
         return Layout(columns=tuple(args.columns))
-    document = getattr(args, "document", None)
-    return layout if document is None else Layout(fields=layout.fields, document=document)
+    return layout if args.document is None else Layout(fields=layout.fields, document=args.document)
 
 
 def given_texts(model: Any, args: argparse.Namespace) -> tuple[list[str] | None, list[str]]:
@@ -103,9 +79,5 @@ def reference_texts(model: Any, args: argparse.Namespace, max_tokens: int) -> Co
     """The reference texts that `add_reference_options` chooses, cut to `max_tokens`."""
     from unspool.diagnose.evaluation_texts import find_continuations
 
-    check_readable(args.text)
-    layout = text_layout(args)
-    texts = find_continuations(
-        model, Path(args.model), args.text, args.prompt, max_tokens, layout, warn=print_message
-    )
-    return texts.take(args.texts, args.seed)
+    run, layout = Path(args.model), text_layout(args)
+    return find_continuations(model, run, args.text, args.prompt, max_tokens, layout, warn=print_message)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unspool.cli.output import print_json, print_message
-from unspool.cli.parser import Command, add_json_option, add_output_option, positive
+from unspool.cli.parser import Command, add_number, add_output_option
 from unspool.cli.processes import run_processes
 
 if TYPE_CHECKING:
@@ -33,8 +33,7 @@ _SAME_AS_OUTPUT = object()
 """--resume without a value: the folder of --output."""
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `unspool train`."""
+def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "recipe",
         nargs="?",
@@ -57,23 +56,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         help="resume the interrupted run in this folder, or in --output",
     )
-    parser.add_argument(
-        "--processes",
-        type=positive,
-        default=1,
-        metavar="N",
-        help="train with N processes on this machine (default: 1); for several machines use torchrun",
-    )
+    help_text = "train with N processes on this machine; for several machines use torchrun"
+    add_number(parser, "--processes", 1, help_text)
     parser.add_argument(
         "--dry-run",
         action="store_true",
         help="read the data, build the model and report the cost of the run without training",
     )
-    add_json_option(parser, "one JSON object per point of the curves")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Check the arguments, then train."""
+def _run(args: argparse.Namespace) -> int:
     if args.dry_run:
         return _dry_run(args)
     recipe, folder, resume = run_paths(args)
@@ -167,4 +159,6 @@ def reporter(as_json: bool) -> Reporter:
     return BarReporter() if sys.stderr.isatty() else LineReporter(sys.stderr)
 
 
-COMMAND = Command("Train a model from a recipe.", EXAMPLES, add_options, run)
+COMMAND = Command(
+    "Train a model from a recipe.", EXAMPLES, _add_options, _run, "one JSON object per point of the curves"
+)

@@ -35,6 +35,8 @@ class Score:
     tokens: tuple[int, ...]
     logps: tuple[float, ...]
     """log p of each token, given the prompt and the tokens before it."""
+    ranked: tuple[tuple[tuple[int, float], ...], ...] = ()
+    """The most probable tokens at each position with log p, best first, if `alternatives` were asked for."""
 
     @property
     def total(self) -> float:
@@ -44,7 +46,13 @@ class Score:
 
 @overload
 def score(  # type: ignore[overload-overlap]  # a string is a sequence of strings to a type checker
-    model: StepModel, prompts: One, texts: str | Sequence[int], *, end: bool = False, batch_size: int = ...
+    model: StepModel,
+    prompts: One,
+    texts: str | Sequence[int],
+    *,
+    end: bool = False,
+    alternatives: int = 0,
+    batch_size: int = ...,
 ) -> Score: ...
 @overload
 def score(
@@ -53,6 +61,7 @@ def score(
     texts: Sequence[str] | Sequence[Sequence[int]],
     *,
     end: bool = False,
+    alternatives: int = 0,
     batch_size: int = ...,
 ) -> list[Score]: ...
 def score(
@@ -61,6 +70,7 @@ def score(
     texts: str | Sequence[Any],
     *,
     end: bool = False,
+    alternatives: int = 0,
     batch_size: int = config.MAX_BATCH_ROWS,
 ) -> Score | list[Score]:
     """Score each text after its prompt.
@@ -69,12 +79,15 @@ def score(
     scores each of them. A text is a string or token ids. If `end`, the end-of-text token counts, too. A
     prompt is encoded alone, and a text as it continues prompt + text; if the tokenizer would merge the end of
     the prompt and the start of the text into one token, they are encoded separately. `Score.tokens` are the
-    scored tokens. `batch_size` is the maximum number of rows at once.
+    scored tokens. `alternatives` is how many of the most probable tokens `Score.ranked` has at each position;
+    `batch_size` is the maximum number of rows at once.
     """
     check_model(model)
-    rows = as_int(batch_size)
+    rows, ranks = as_int(batch_size), as_int(alternatives)
     if rows is None or rows < 1:
         raise ValueError(f"batch_size={batch_size!r:.80} must be a whole number, at least 1")
+    if ranks is None or ranks < 0:
+        raise ValueError(f"alternatives={alternatives!r:.80} must be a whole number, at least 0")
     if not isinstance(end, bool):
         raise TypeError(f"end is {shown(end)}, but must be True or False")
     sources, one_prompt = as_batch(prompts)
@@ -89,16 +102,17 @@ def score(
         _pair(model, source, target, place, end)
         for place, (source, target) in enumerate(zip(sources, targets, strict=True))
     ]
-    logps_of_texts = [
-        logps for first in range(0, len(pairs), rows) for logps in _read(model, pairs[first : first + rows])
+    scores = [
+        one
+        for first in range(0, len(pairs), rows)
+        for one in _read(model, pairs[first : first + rows], ranks)
     ]
-    for place, logps in enumerate(logps_of_texts):
-        if any(map(math.isnan, logps)):
+    for place, one in enumerate(scores):
+        if any(map(math.isnan, one.logps)):
             raise ValueError(
                 f"a token of text {place} has the log-probability NaN: check the model for overflow "
                 "(half precision?) and its weights"
             )
-    scores = [Score(text, logps) for (_, text), logps in zip(pairs, logps_of_texts, strict=True)]
     return scores[0] if one_text and one_prompt else scores
 
 
@@ -188,14 +202,32 @@ def _encode_alone(tokenizer: TokenizerLike, text: str) -> tuple[int, ...]:
 
 
 def _read(
-    model: StepModel, pairs: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]
-) -> list[tuple[float, ...]]:
-    """log p of every token of every text; finished rows leave the batch."""
+    model: StepModel, pairs: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], alternatives: int
+) -> list[Score]:
+    """Score every text; finished rows leave the batch."""
+    logps: list[list[float]] = [[] for _ in pairs]
+    ranked: list[list[tuple[tuple[int, float], ...]]] = [[] for _ in pairs]
+
+    def append(step: Step, live: Sequence[int], width: int) -> None:
+        """Append log p of the next `width` tokens of every row."""
+        targets = [pairs[pair][1][len(logps[pair]) : len(logps[pair]) + width] for pair in live]
+        targets_NT = torch.tensor(targets, device=step.logp_NV.device)
+        logp_NT = step.logp_NV.gather(1, targets_NT.flatten()[:, None]).view(targets_NT.shape)
+        for pair, own in zip(live, logp_NT.tolist(), strict=True):
+            logps[pair] += own
+        if alternatives:
+            best = step.logp_NV.topk(min(alternatives, step.logp_NV.shape[1]))
+            tokens_NTK = best.indices.view(*targets_NT.shape, -1).tolist()
+            values_NTK = best.values.view(*targets_NT.shape, -1).tolist()
+            for pair, tokens_TK, values_TK in zip(live, tokens_NTK, values_NTK, strict=True):
+                ranked[pair] += (
+                    tuple(zip(*each, strict=True)) for each in zip(tokens_TK, values_TK, strict=True)
+                )
+
     step, state = model.start([before for before, _ in pairs])
     device = step.logp_NV.device
-    logps_of_texts: list[list[float]] = [[] for _ in pairs]
-    _append_logps(logps_of_texts, step, list(range(len(pairs))), [[after[0]] for _, after in pairs])
     live, done = list(range(len(pairs))), 0
+    append(step, live, 1)
     while live:
         stay = [row for row, pair in enumerate(live) if len(pairs[pair][1]) > done + 1]
         if not stay:
@@ -207,21 +239,12 @@ def _read(
         width = max(1, min(shortest, MAX_LOGPS // (len(live) * model.vocab_size)))
         read = [list(pairs[pair][1][done : done + width]) for pair in live]
         step, state = read_on(model, state, torch.tensor(read, device=device))
-        _append_logps(
-            logps_of_texts, step, live, [list(pairs[pair][1][done + 1 : done + 1 + width]) for pair in live]
-        )
+        append(step, live, width)
         done += width
-    return [tuple(logps) for logps in logps_of_texts]
-
-
-def _append_logps(
-    logps_of_texts: list[list[float]], step: Step, live: Sequence[int], targets: Sequence[Sequence[int]]
-) -> None:
-    """Append log p of the next tokens of every row."""
-    targets_NT = torch.tensor(targets, device=step.logp_NV.device)
-    logp_NT = step.logp_NV.gather(1, targets_NT.flatten()[:, None]).view(targets_NT.shape)
-    for pair, logps in zip(live, logp_NT.tolist(), strict=True):
-        logps_of_texts[pair] += logps
+    return [
+        Score(text, tuple(own), tuple(best))
+        for (_, text), own, best in zip(pairs, logps, ranked, strict=True)
+    ]
 
 
 def read_on(model: StepModel, state: Any, tokens_NT: Tensor) -> tuple[Step, Any]:

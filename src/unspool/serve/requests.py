@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Literal
 
@@ -15,6 +16,7 @@ from unspool.interfaces import Decoder, Transform
 TokenId = Annotated[int, Field(ge=0, le=10_000_000)]
 Ids = Annotated[list[TokenId], Field(min_length=1, max_length=1_000_000)]
 Stop = Annotated[str, Field(min_length=1, max_length=1000)]
+Bias = Annotated[float, Field(ge=-100, le=100)]
 Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 
 
@@ -61,7 +63,7 @@ class DecodingFields(RequestModel):
     top_p: float = Field(1.0, gt=0, le=1)
     frequency_penalty: float = Field(0.0, ge=-2, le=2)
     presence_penalty: float = Field(0.0, ge=-2, le=2)
-    logit_bias: Annotated[dict[str, float], Field(max_length=1024)] | None = None
+    logit_bias: Annotated[dict[TokenId, Bias], Field(max_length=1024)] | None = None
     response_format: ResponseFormat | None = None
     user: str | None = Field(None, max_length=1000)
     top_k: int | None = Field(None, ge=0, le=10_000_000)
@@ -124,62 +126,36 @@ class TokenizeRequest(RequestModel):
 # ---- the decoder of a request
 
 
-SAMPLING_FIELDS = (
-    *("temperature", "top_p", "top_k", "min_p", "typical_p", "num_beams", "logit_bias"),
-    *("frequency_penalty", "presence_penalty", "repetition_penalty"),
-)
-"""Fields that `decoder` replaces."""
+TRANSFORMS: dict[str, tuple[Callable[[Any], Transform], Sequence[Any]]] = {
+    "logit_bias": (us.LogitBias, (None, {})),
+    "repetition_penalty": (us.RepetitionPenalty, (1,)),
+    "frequency_penalty": (us.FrequencyPenalty, (0,)),
+    "presence_penalty": (us.PresencePenalty, (0,)),
+    "temperature": (us.Temperature, (0, 1)),
+    "top_k": (us.TopK, (None, 0)),
+    "typical_p": (us.Typical, (1,)),
+    "top_p": (us.TopP, (1,)),
+    "min_p": (us.MinP, (0,)),
+}
+"""Field → its transform, and the values without an effect; transforms are applied in this order."""
 
 
 def decoder_of(fields: DecodingFields) -> Decoder:
     """The decoder that the fields describe: biases and penalties, temperature, truncation, grammar."""
     grammar = _grammar(fields.response_format)
     if fields.decoder is not None:
-        others = [name for name in SAMPLING_FIELDS if name in fields.model_fields_set]
+        others = [name for name in (*TRANSFORMS, "num_beams") if name in fields.model_fields_set]
         if others:
             raise ValueError(f"decoder replaces {others[0]}: give one of them")
         return _with_grammar(us.parse(fields.decoder), grammar)
-    rules = [*_penalties(fields), *_truncations(fields), *grammar]
+    rules = [
+        make(value)
+        for name, (make, neutral) in TRANSFORMS.items()
+        if (value := getattr(fields, name)) not in neutral
+    ]
     if fields.num_beams > 1:
-        return us.Beam(fields.num_beams, *rules)
-    if fields.temperature == 0:
-        return us.Greedy(*rules)
-    return us.Sample(*rules)
-
-
-def _penalties(fields: DecodingFields) -> list[Transform]:
-    rules: list[Transform] = []
-    if fields.logit_bias:
-        bias = {}
-        for token, value in fields.logit_bias.items():
-            if not (token.isascii() and token.isdigit()) or not -100 <= value <= 100:
-                raise ValueError(
-                    f"logit_bias must map token ids to numbers from −100 to 100, found {token!r:.40}: {value}"
-                )
-            bias[int(token)] = value
-        rules.append(us.LogitBias(bias))
-    if fields.repetition_penalty != 1:
-        rules.append(us.RepetitionPenalty(fields.repetition_penalty))
-    if fields.frequency_penalty:
-        rules.append(us.FrequencyPenalty(fields.frequency_penalty))
-    if fields.presence_penalty:
-        rules.append(us.PresencePenalty(fields.presence_penalty))
-    return rules
-
-
-def _truncations(fields: DecodingFields) -> list[Transform]:
-    rules: list[Transform] = []
-    if fields.temperature not in (0, 1):
-        rules.append(us.Temperature(fields.temperature))
-    if fields.top_k:
-        rules.append(us.TopK(fields.top_k))
-    if fields.typical_p < 1:
-        rules.append(us.Typical(fields.typical_p))
-    if fields.top_p < 1:
-        rules.append(us.TopP(fields.top_p))
-    if fields.min_p:
-        rules.append(us.MinP(fields.min_p))
-    return rules
+        return us.Beam(fields.num_beams, *rules, *grammar)
+    return us.Greedy(*rules, *grammar) if fields.temperature == 0 else us.Sample(*rules, *grammar)
 
 
 def _grammar(format_: ResponseFormat | None) -> list[Transform]:

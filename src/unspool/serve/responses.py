@@ -1,19 +1,21 @@
-"""Response bodies: OpenAI's objects as pydantic models, and functions that build them from pieces of text."""
+"""Response bodies: OpenAI's objects as pydantic models, and builders that make them from pieces."""
 
 from __future__ import annotations
 
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from unspool.decode.hypothesis import Ranked
+from unspool.decode.hypothesis import Job, Ranked
 from unspool.decode.output import Piece
-from unspool.interfaces import TokenizerLike
+from unspool.interfaces import Detokenizer, TokenizerLike
+from unspool.serve.requests import DecodingFields
 
 OpenAIFinishReason = Literal["stop", "length"]
 
@@ -51,15 +53,20 @@ class CompletionChoice(ResponseModel):
     finish_reason: OpenAIFinishReason | None
 
 
-class Completion(ResponseModel):
-    """The response of /v1/completions; the chunks of a stream look the same."""
+class Generated(ResponseModel):
+    """The fields that completions and chats share."""
 
     id: str
-    object: Literal["text_completion"]
     created: int
     model: str
-    choices: list[CompletionChoice]
     usage: Usage
+
+
+class Completion(Generated):
+    """The response of /v1/completions; the chunks of a stream look the same."""
+
+    object: Literal["text_completion"]
+    choices: list[CompletionChoice]
 
 
 class TokenLogprob(ResponseModel):
@@ -100,15 +107,11 @@ class ChatChoice(ResponseModel):
     finish_reason: OpenAIFinishReason | None
 
 
-class ChatCompletion(ResponseModel):
+class ChatCompletion(Generated):
     """The response of /v1/chat/completions."""
 
-    id: str
     object: Literal["chat.completion"]
-    created: int
-    model: str
     choices: list[ChatChoice]
-    usage: Usage
 
 
 class ModelCard(ResponseModel):
@@ -176,7 +179,7 @@ class Choice:
     ranked: list[Ranked] = field(default_factory=list)
     finish_reason: str | None = None
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: Choice | Piece) -> None:
         """Append a piece."""
         self.text += piece.text
         self.tokens += piece.tokens
@@ -191,111 +194,183 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Endpoint:
-    """The response format of an endpoint: completions or chat."""
+class StartedGeneration:
+    """A generation whose arguments were checked, before its first token."""
 
-    object_name: str
-    chunk_name: str
-    id_prefix: str
-    choice: Callable[[Choice], dict[str, Any]]
-    delta: Callable[[str, bool], dict[str, Any]]
-    """From new text, and whether it is the first of its choice."""
-    logprobs: Callable[[TokenizerLike, Choice | Piece, int, Sequence[int]], dict[str, Any]]
-    """From the tokenizer, a piece, the number of alternatives, and the text offsets of its tokens."""
+    job: Job
+    scored: Sequence[Piece] = ()
+    """The scored prompts, if requested; log p of the first token is NaN."""
 
 
-class Envelope:
-    """The fields that all chunks of one response share."""
+class ResponseBuilder(ABC):
+    """Builds the response of a request, or its chunks, from pieces of text."""
 
-    def __init__(self, endpoint: Endpoint, model: str) -> None:
-        self._endpoint = endpoint
-        identity = endpoint.id_prefix + secrets.token_hex(12)
-        self._shared = {"id": identity, "created": int(time.time()), "model": model}
+    names: ClassVar[tuple[str, str, str]]
+    """`object` of a response and of a chunk, and the prefix of their id."""
 
-    def response(self, choices: Sequence[dict[str, Any]], usage: dict[str, int]) -> dict[str, Any]:
-        """A complete response."""
-        name = self._endpoint.object_name
-        return {**self._shared, "object": name, "choices": list(choices), "usage": usage}
+    def __init__(
+        self,
+        body: DecodingFields,
+        tokenizer: TokenizerLike | None,
+        alternatives: int | None,
+        *,
+        echo: bool = False,
+    ) -> None:
+        self.body, self.new_tokens = body, 0
+        self._tokenizer, self._alternatives, self._echo = tokenizer, alternatives, echo
+        identity = self.names[2] + secrets.token_hex(12)
+        self._shared = {"id": identity, "created": int(time.time()), "model": body.model}
+        self._choices: dict[tuple[int, int], Choice] = {}
+        self._detokenizers: dict[tuple[int, int], Detokenizer] = {}
 
-    def chunk(self, choices: Sequence[dict[str, Any]], usage: dict[str, int] | None = None) -> dict[str, Any]:
-        """A chunk of a stream."""
-        record = {**self._shared, "object": self._endpoint.chunk_name, "choices": list(choices)}
-        return record if usage is None else {**record, "usage": usage}
+    def start(self, started: StartedGeneration) -> None:
+        """Set the prompts, before the first piece."""
+        self._job, self._scored = started.job, started.scored
+
+    def add(self, piece: Piece) -> None:
+        """Collect a piece for the complete response."""
+        self._choices.setdefault((piece.request, piece.sample), Choice()).add(piece)
+
+    def response(self) -> dict[str, Any]:
+        """The complete response."""
+        choices = []
+        for request in range(len(self._job.prompts)):
+            texts = [self._choices[key] for key in sorted(self._choices) if key[0] == request]
+            if len(texts) > self.body.n:
+                texts = sorted(texts, key=lambda text: -text.mean_logp)[: self.body.n]
+            for sample, text in enumerate(texts or [Choice(finish_reason="length")] * self.body.n):
+                whole = self._prompt(request)
+                whole.add(text)
+                choices.append(self._record((request, sample), whole, self._whole(whole.text)))
+        return {**self._shared, "object": self.names[0], "choices": choices, "usage": self.usage()}
+
+    def echo_chunks(self) -> Iterator[dict[str, Any]]:
+        """Chunks that repeat the prompts, if the request asks for an echo."""
+        for request in range(len(self._job.prompts)) if self._echo else ():
+            for sample in range(self.body.n):
+                yield self._chunk((request, sample), self._prompt(request))
+
+    def chunk(self, piece: Piece) -> dict[str, Any]:
+        """The chunk of one piece."""
+        return self._chunk((piece.request, piece.sample), piece)
+
+    def usage_chunk(self) -> dict[str, Any]:
+        """The last chunk, with the token counts."""
+        return {**self._shared, "object": self.names[1], "choices": [], "usage": self.usage()}
+
+    def usage(self) -> dict[str, int]:
+        """The token counts."""
+        prompt = sum(map(len, self._job.prompts))
+        total = prompt + self.new_tokens
+        return {"prompt_tokens": prompt, "completion_tokens": self.new_tokens, "total_tokens": total}
+
+    @abstractmethod
+    def _whole(self, text: str) -> dict[str, Any]:
+        """The text of a choice of a complete response."""
+
+    @abstractmethod
+    def _delta(self, text: str, is_first: bool) -> dict[str, Any]:
+        """The text of a choice of a chunk."""
+
+    @abstractmethod
+    def _logprobs(
+        self, tokenizer: TokenizerLike, piece: Choice | Piece, count: int, offsets: list[int]
+    ) -> dict[str, Any]:
+        """The log-probabilities of a piece, with `count` alternatives."""
+
+    def _chunk(self, key: tuple[int, int], piece: Choice | Piece) -> dict[str, Any]:
+        delta = self._delta(piece.text, key not in self._choices)
+        self._choices.setdefault(key, Choice())
+        return {**self._shared, "object": self.names[1], "choices": [self._record(key, piece, delta)]}
+
+    def _record(self, key: tuple[int, int], piece: Choice | Piece, text: dict[str, Any]) -> dict[str, Any]:
+        logprobs = None
+        if self._alternatives is not None and self._tokenizer is not None:
+            offsets = self._offsets(self._tokenizer, key, piece.tokens)
+            logprobs = self._logprobs(self._tokenizer, piece, self._alternatives, offsets)
+        index, finish_reason = key[0] * self.body.n + key[1], FINISH_REASONS[piece.finish_reason]
+        return {"index": index, **text, "logprobs": logprobs, "finish_reason": finish_reason}
+
+    def _offsets(self, tokenizer: TokenizerLike, key: tuple[int, int], tokens: Sequence[int]) -> list[int]:
+        """The number of complete characters before each token, from the start of an echoed prompt."""
+        if key not in self._detokenizers:
+            begins = self._echo or self._job.is_encoder_decoder
+            after = None if begins else self._job.prompts[key[0]][-1]
+            self._detokenizers[key] = tokenizer.detokenizer(after=after)
+        offsets = []
+        for token in tokens:
+            offsets.append(len(self._detokenizers[key].text))
+            self._detokenizers[key] = self._detokenizers[key].push(token)
+        return offsets
+
+    def _prompt(self, request: int) -> Choice:
+        """The echoed prompt; empty without an echo."""
+        prompt = Choice()
+        if self._echo and self._scored:
+            prompt.add(self._scored[request])
+        elif self._echo and self._tokenizer is not None:
+            prompt.text = self._tokenizer.decode(self._job.prompts[request])
+        return prompt
 
 
-def usage(prompts: Iterable[Sequence[int]], new: int) -> dict[str, int]:
-    """The token counts of a request."""
-    prompt = sum(map(len, prompts))
-    return {"prompt_tokens": prompt, "completion_tokens": new, "total_tokens": prompt + new}
+class CompletionBuilder(ResponseBuilder):
+    """Responses of /v1/completions: log-probabilities are parallel lists, alternatives a mapping."""
+
+    names = ("text_completion", "text_completion", "cmpl-")
+
+    def _whole(self, text: str) -> dict[str, Any]:
+        return {"text": text}
+
+    def _delta(self, text: str, is_first: bool) -> dict[str, Any]:  # noqa: ARG002
+        return {"text": text}
+
+    def _logprobs(
+        self, tokenizer: TokenizerLike, piece: Choice | Piece, count: int, offsets: list[int]
+    ) -> dict[str, Any]:
+        texts, tops = [tokenizer.show(token) for token in piece.tokens], []
+        for place, (shown, logp) in enumerate(zip(texts, piece.logps, strict=True)):
+            top: dict[str, float | None] = {}
+            for token, value in _ranked(piece, place, count):
+                top.setdefault(tokenizer.show(token), _number(value))
+            tops.append(None if math.isnan(logp) else {**top, shown: top.get(shown, _number(logp))})
+        logprobs = [_number(logp) for logp in piece.logps]
+        return {"tokens": texts, "token_logprobs": logprobs, "top_logprobs": tops, "text_offset": offsets}
 
 
-def completion_logprobs(
-    tokenizer: TokenizerLike, piece: Choice | Piece, count: int, offsets: Sequence[int]
-) -> dict[str, Any]:
-    """The format of /v1/completions: parallel lists, alternatives as a mapping."""
-    texts, tops = [tokenizer.show(token) for token in piece.tokens], []
-    for place, (shown, logp) in enumerate(zip(texts, piece.logps, strict=True)):
-        ranked = piece.ranked[place].model[:count] if place < len(piece.ranked) else ()
-        top: dict[str, float | None] = {}
-        for token, value in ranked:
-            top.setdefault(tokenizer.show(token), _number(value))
-        tops.append(None if math.isnan(logp) else {**top, shown: top.get(shown, _number(logp))})
-    return {
-        "tokens": texts,
-        "token_logprobs": [_number(logp) for logp in piece.logps],
-        "top_logprobs": tops,
-        "text_offset": list(offsets),
-    }
+class ChatBuilder(ResponseBuilder):
+    """Responses of /v1/chat/completions: log-probabilities are an object per token."""
+
+    names = ("chat.completion", "chat.completion.chunk", "chatcmpl-")
+
+    def _whole(self, text: str) -> dict[str, Any]:
+        return {"message": {"role": "assistant", "content": text, "refusal": None}}
+
+    def _delta(self, text: str, is_first: bool) -> dict[str, Any]:
+        return {"delta": {"role": "assistant", "content": text} if is_first else {"content": text}}
+
+    def _logprobs(
+        self,
+        tokenizer: TokenizerLike,
+        piece: Choice | Piece,
+        count: int,
+        offsets: list[int],  # noqa: ARG002
+    ) -> dict[str, Any]:
+        def entry(token: int, logp: float) -> dict[str, Any]:
+            shown, adds = tokenizer.show(token), tokenizer.piece(token)
+            written = shown.encode("utf-8", "replace") if adds is None else adds
+            return {"token": shown, "logprob": _number(logp), "bytes": list(written)}
+
+        content = [
+            {**entry(token, logp), "top_logprobs": [entry(*it) for it in _ranked(piece, place, count)]}
+            for place, (token, logp) in enumerate(zip(piece.tokens, piece.logps, strict=True))
+        ]
+        return {"content": content, "refusal": None}
 
 
-def chat_logprobs(tokenizer: TokenizerLike, piece: Choice | Piece, count: int) -> dict[str, Any]:
-    """The format of /v1/chat/completions: an object per token."""
-
-    def entry(token: int, logp: float) -> dict[str, Any]:
-        shown, adds = tokenizer.show(token), tokenizer.piece(token)
-        written = shown.encode("utf-8", "replace") if adds is None else adds
-        return {"token": shown, "logprob": _number(logp), "bytes": list(written)}
-
-    content = []
-    for place, (token, logp) in enumerate(zip(piece.tokens, piece.logps, strict=True)):
-        ranked = piece.ranked[place].model[:count] if place < len(piece.ranked) else ()
-        content.append({**entry(token, logp), "top_logprobs": [entry(*each) for each in ranked]})
-    return {"content": content, "refusal": None}
+def _ranked(piece: Choice | Piece, place: int, count: int) -> Sequence[tuple[int, float]]:
+    return piece.ranked[place].model[:count] if place < len(piece.ranked) else ()
 
 
 def _number(logp: float) -> float | None:
     """A log-probability as JSON, which does not have NaN and −∞."""
     return None if math.isnan(logp) else max(logp, -9999.0)
-
-
-COMPLETION = Endpoint(
-    "text_completion",
-    "text_completion",
-    "cmpl-",
-    lambda choice: {"text": choice.text},
-    lambda text, first: {"text": text},  # noqa: ARG005
-    completion_logprobs,
-)
-CHAT = Endpoint(
-    "chat.completion",
-    "chat.completion.chunk",
-    "chatcmpl-",
-    lambda choice: {"message": {"role": "assistant", "content": choice.text, "refusal": None}},
-    lambda text, first: {"delta": {"role": "assistant", "content": text} if first else {"content": text}},
-    lambda tokenizer, piece, count, offsets: chat_logprobs(tokenizer, piece, count),  # noqa: ARG005
-)
-
-
-class TokenOffsets:
-    """The character offset of each token in its text: the number of complete characters before it."""
-
-    def __init__(self, tokenizer: TokenizerLike, after: int | None = None) -> None:
-        self._detokenizer = tokenizer.detokenizer(after=after)
-
-    def __call__(self, tokens: Sequence[int]) -> list[int]:
-        """The offsets of the next tokens."""
-        offsets = []
-        for token in tokens:
-            offsets.append(len(self._detokenizer.text))
-            self._detokenizer = self._detokenizer.push(token)
-        return offsets

@@ -22,12 +22,22 @@ from torch import Tensor
 
 from unspool.decode.batching import BatchScheduler, Prompts
 from unspool.interfaces import Step, StepModel
-from unspool.serve.shared_model import CallQueue, ModelCall, RequestCancelled, SharedModel
+from unspool.serve.shared_model import (
+    BatchCall,
+    DecodeCall,
+    ModelCall,
+    PrefillCall,
+    RequestCancelled,
+    SharedModel,
+)
 
 MAX_PREFILL_TOKENS = 512
 """Prompt tokens that are read between two steps; a single request may exceed it."""
 WAIT_SHARE = 0.5
 """How long to wait for requests that are choosing a token, as a share of the last step's time."""
+
+PROBE_SECONDS = 30.0
+"""Time limit of the check that /health makes."""
 
 
 @dataclass(eq=False)
@@ -137,7 +147,7 @@ class Scheduler:
             PerRequestBatch(model) if joining is None else BatchScheduler(model, joining, cache_bytes)
         )
         self.model, self.counts = model, StepCounts()
-        self._queue = CallQueue()
+        self._queue: list[ModelCall] = []
         self._requests: set[SharedModel] = set()
         self._change = threading.Condition()
         self._is_closed = False
@@ -152,11 +162,20 @@ class Scheduler:
             self._requests.add(request)
         return request
 
+    def probe(self, seconds: float = PROBE_SECONDS) -> None:
+        """Raise if the model does not read one token in time."""
+        tokenizer = None if self.model.is_encoder_decoder else self.model.tokenizer
+        first = None if tokenizer is None else tokenizer.bos_id
+        with self.open_request(time.monotonic() + seconds) as model:
+            step, _ = model.start([[first or 0]])
+        if not torch.isfinite(step.logp_NV).any():
+            raise RuntimeError("the model returns no finite log-probability")
+
     def submit(self, call: ModelCall) -> None:
         """Queue a model call; its result is set after one of the next steps."""
         with self._change:
             if not self._is_closed:
-                call.enqueue(self._queue)
+                self._queue.append(call)
                 self._change.notify()
                 return
         call.resolve(RequestCancelled("the server is closing"))
@@ -164,7 +183,8 @@ class Scheduler:
     def withdraw(self, request: SharedModel) -> None:
         """Remove the waiting calls of a cancelled request; they raise the reason."""
         with self._change:
-            calls, self._queue = self._queue.of(request), self._queue.without(request)
+            calls = [call for call in self._queue if call.request is request]
+            self._queue = [call for call in self._queue if call.request is not request]
         for call in calls:
             call.resolve(request.cancelled or RequestCancelled())
 
@@ -178,7 +198,7 @@ class Scheduler:
         """Stop the thread; waiting calls raise RequestCancelled."""
         with self._change:
             self._is_closed = True
-            remaining, self._queue = self._queue, CallQueue()
+            remaining, self._queue = self._queue, []
             self._change.notify()
         for call in remaining:
             call.resolve(RequestCancelled("the server is closing"))
@@ -193,7 +213,7 @@ class Scheduler:
                     call.resolve(error)
             del calls  # it would keep the slots of finished requests alive
 
-    def _next_batch(self) -> CallQueue | None:
+    def _next_batch(self) -> list[ModelCall] | None:
         """Wait for calls and take those that run next; None after `close`."""
         with self._change:
             while not self._queue and not self._is_closed:
@@ -203,29 +223,51 @@ class Scheduler:
             self._change.wait_for(self._all_waiting, timeout=WAIT_SHARE * self._last_step)
             if self._is_closed:
                 return None
-            calls, self._queue = self._queue.split(MAX_PREFILL_TOKENS)
+            calls, self._queue = split_calls(self._queue, MAX_PREFILL_TOKENS)
             return calls
 
     def _all_waiting(self) -> bool:
         return self._is_closed or len({call.request for call in self._queue}) >= len(self._requests)
 
-    def _execute(self, calls: CallQueue) -> None:
-        for call in calls.batch_calls:
-            call.resolve(call.execute(self.batch))
-        if calls.decodes:
-            self._decode(calls)
-        if calls.prefills:
-            results = self.batch.prefill([call.prompts for call in calls.prefills])
-            for prefill, result in zip(calls.prefills, results, strict=True):
+    def _execute(self, calls: Sequence[ModelCall]) -> None:
+        for call in calls:
+            if isinstance(call, BatchCall):
+                try:
+                    call.resolve(call.work(self.batch))
+                except Exception as error:
+                    call.resolve(error)
+        if decodes := [call for call in calls if isinstance(call, DecodeCall)]:
+            self._decode(decodes)
+        prefills = [call for call in calls if isinstance(call, PrefillCall)]
+        if prefills:
+            results = self.batch.prefill([call.prompts for call in prefills])
+            for prefill, result in zip(prefills, results, strict=True):
                 prefill.resolve(result)
 
-    def _decode(self, calls: CallQueue) -> None:
+    def _decode(self, calls: Sequence[DecodeCall]) -> None:
         began = time.monotonic()
-        for call in calls.decodes:
+        for call in calls:
             self.batch.select(call.slot, call.rows)
-        steps = self.batch.extend([(call.slot, call.tokens_MT) for call in calls.decodes])
-        for call, step in zip(calls.decodes, steps, strict=True):
+        steps = self.batch.extend([(call.slot, call.tokens_MT) for call in calls])
+        for call, step in zip(calls, steps, strict=True):
             call.resolve(step)
         self.counts.steps += 1
-        self.counts.rows += sum(len(call.rows) for call in calls.decodes)
+        self.counts.rows += sum(len(call.rows) for call in calls)
         self._last_step = time.monotonic() - began
+
+
+def split_calls(
+    queue: Sequence[ModelCall], max_prefill_tokens: int
+) -> tuple[list[ModelCall], list[ModelCall]]:
+    """The calls that run now, and the prefills that wait; at least one prefill runs, of any size."""
+    now: list[ModelCall] = []
+    later: list[ModelCall] = []
+    tokens = 0
+    for call in queue:
+        size = sum(map(len, call.prompts)) if isinstance(call, PrefillCall) else 0
+        if size and (later or (tokens and tokens + size > max_prefill_tokens)):
+            later.append(call)
+        else:
+            now.append(call)
+            tokens += size
+    return now, later

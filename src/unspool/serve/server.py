@@ -6,13 +6,13 @@ import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from fastapi import Request
 from fastapi.responses import PlainTextResponse, Response
 
 from unspool.config import suggest
-from unspool.interfaces import Decoder
 from unspool.serve.api_error import ApiError
 from unspool.serve.guard import Metrics
 from unspool.serve.requests import (
@@ -23,14 +23,11 @@ from unspool.serve.requests import (
     TokenizeRequest,
     decoder_of,
 )
-from unspool.serve.responses import CHAT, COMPLETION
+from unspool.serve.responses import ChatBuilder, CompletionBuilder
 from unspool.serve.scheduler import Scheduler
-from unspool.serve.shared_model import probe
-from unspool.serve.streaming import GenerationRequest, GenerationTask, ResponseBuilder, respond
+from unspool.serve.streaming import ModelTask, generate, respond
 from unspool.serve.worker_pool import WorkerPool
 
-PROBE_SECONDS = 30.0
-"""Time limit of the check that /health makes."""
 UNLIMITED_TOKENS = 1 << 30
 """max_new_tokens of a chat without a limit: generation ends at the context length."""
 
@@ -79,10 +76,9 @@ class Server:
         self._check_rows(count * (len(body.prompt) if is_batch else 1))
         options = self._options(body, body.max_tokens, count, body.logprobs)
         scored = (body.logprobs or 0) if body.echo and body.logprobs is not None else None
-        task = self._start(body, GenerationRequest(body.prompt, _decoder(body), options, scored))
-        builder = ResponseBuilder(
-            COMPLETION, body, self.scheduler(body.model).model.tokenizer, body.logprobs, echo=body.echo
-        )
+        task = self._start(body, body.prompt, options, scored)
+        tokenizer = self.scheduler(body.model).model.tokenizer
+        builder = CompletionBuilder(body, tokenizer, body.logprobs, echo=body.echo)
         return await respond(builder, task, request, self.metrics)
 
     async def chat(self, body: ChatRequest, request: Request) -> Response:
@@ -93,9 +89,9 @@ class Server:
         max_tokens = body.max_completion_tokens or body.max_tokens or UNLIMITED_TOKENS
         options = self._options(body, max_tokens, body.n, body.top_logprobs)
         messages = [{"role": it.role, "content": it.content} for it in body.messages]
-        task = self._start(body, GenerationRequest([messages], _decoder(body), options))
+        task = self._start(body, [messages], options)
         alternatives = body.top_logprobs if body.logprobs else None
-        builder = ResponseBuilder(CHAT, body, self.scheduler(body.model).model.tokenizer, alternatives)
+        builder = ChatBuilder(body, self.scheduler(body.model).model.tokenizer, alternatives)
         return await respond(builder, task, request, self.metrics)
 
     async def tokenize(self, body: TokenizeRequest) -> dict[str, Any]:
@@ -110,7 +106,7 @@ class Server:
         """GET /health: every model reads one token."""
         for name, scheduler in self.schedulers.items():
             try:
-                await asyncio.to_thread(_probe, scheduler)
+                await asyncio.to_thread(scheduler.probe)
             except Exception as error:
                 raise ApiError(503, f"{name} does not respond ({type(error).__name__})") from error
         return {"status": "ok", "models": list(self.schedulers)}
@@ -148,22 +144,25 @@ class Server:
             "batch_size": self.limits.width,
         }
 
-    def _start(self, body: DecodingFields, request: GenerationRequest) -> GenerationTask:
-        size = self.scheduler(body.model).model.vocab_size
-        outside = [token for token in body.logit_bias or () if int(token) >= size]
+    def _start(
+        self, body: DecodingFields, prompts: Any, options: dict[str, Any], score_prompts: int | None = None
+    ) -> ModelTask:
+        scheduler = self.scheduler(body.model)
+        size = scheduler.model.vocab_size
+        outside = [token for token in body.logit_bias or () if token >= size]
         if outside:
             message = f"logit_bias contains token {outside[0]}, outside the vocabulary 0…{size - 1}"
             raise ApiError(400, message, "logit_bias")
-        return GenerationTask(self.scheduler(body.model), self.pool, request, self.limits)
-
-
-def _decoder(body: DecodingFields) -> Decoder:
-    try:
-        return decoder_of(body)
-    except (ValueError, TypeError, ModuleNotFoundError) as error:
-        raise ApiError(400, str(error)) from error
-
-
-def _probe(scheduler: Scheduler) -> None:
-    with scheduler.open_request(time.monotonic() + PROBE_SECONDS) as model:
-        probe(model)
+        try:
+            decoder = decoder_of(body)
+        except (ValueError, TypeError, ModuleNotFoundError) as error:
+            raise ApiError(400, str(error)) from error
+        work = partial(
+            generate,
+            prompts=prompts,
+            decoder=decoder,
+            options=options,
+            limits=self.limits,
+            score_prompts=score_prompts,
+        )
+        return ModelTask(scheduler, self.pool, work, self.limits.seconds)

@@ -6,13 +6,12 @@ Every decoder runs on it unchanged. A call raises if the request was cancelled o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-import torch
 from torch import Tensor
 
 from unspool.decode.delegating import DelegatingModel
@@ -24,8 +23,11 @@ if TYPE_CHECKING:
     from unspool.serve.scheduler import Scheduler
 
 
-class RequestCancelled(Exception):  # noqa: N818 — not an error
+class RequestCancelled(ApiError):  # noqa: N818 — not an error
     """The client has disconnected, or the server is closing."""
+
+    def __init__(self, message: str = "the request was cancelled") -> None:
+        super().__init__(503, message)
 
 
 class RequestTimeout(ApiError):  # noqa: N818 — named like the HTTP status
@@ -43,10 +45,6 @@ class ModelCall:
     request: SharedModel
     result: Future[Any] = field(default_factory=Future, init=False)
 
-    def enqueue(self, queue: CallQueue) -> None:
-        """Append the call to the list of its kind."""
-        raise NotImplementedError
-
     def resolve(self, result: Any) -> None:
         """Set the result, or the exception; ignored if the request does not wait any more."""
         with suppress(InvalidStateError):
@@ -62,15 +60,6 @@ class PrefillCall(ModelCall):
 
     prompts: Sequence[Sequence[int]]
 
-    def enqueue(self, queue: CallQueue) -> None:
-        """Append to the prefills."""
-        queue.prefills.append(self)
-
-    @property
-    def tokens(self) -> int:
-        """The number of tokens of all prompts."""
-        return sum(map(len, self.prompts))
-
 
 @dataclass(eq=False)
 class DecodeCall(ModelCall):
@@ -80,67 +69,12 @@ class DecodeCall(ModelCall):
     rows: Sequence[int]
     tokens_MT: Tensor
 
-    def enqueue(self, queue: CallQueue) -> None:
-        """Append to the decoding steps."""
-        queue.decodes.append(self)
-
 
 @dataclass(eq=False)
 class BatchCall(ModelCall):
     """Any other function of the batch, run for one request alone."""
 
     work: Callable[[Any], Any]
-
-    def enqueue(self, queue: CallQueue) -> None:
-        """Append to the other calls."""
-        queue.batch_calls.append(self)
-
-    def execute(self, batch: Any) -> Any:
-        """The result of the function, or its exception."""
-        try:
-            return self.work(batch)
-        except Exception as error:
-            return error
-
-
-@dataclass
-class CallQueue:
-    """Waiting calls by kind; calls of one kind run as one batch."""
-
-    batch_calls: list[BatchCall] = field(default_factory=list)
-    decodes: list[DecodeCall] = field(default_factory=list)
-    prefills: list[PrefillCall] = field(default_factory=list)
-
-    def __iter__(self) -> Iterator[ModelCall]:
-        yield from self.batch_calls
-        yield from self.decodes
-        yield from self.prefills
-
-    def __bool__(self) -> bool:
-        return bool(self.batch_calls or self.decodes or self.prefills)
-
-    def of(self, request: SharedModel) -> list[ModelCall]:
-        """The calls of one request."""
-        return [call for call in self if call.request is request]
-
-    def without(self, request: SharedModel) -> CallQueue:
-        """The calls of all other requests."""
-        others = CallQueue()
-        for call in self:
-            if call.request is not request:
-                call.enqueue(others)
-        return others
-
-    def split(self, max_prefill_tokens: int) -> tuple[CallQueue, CallQueue]:
-        """The calls that run now and those that wait; at least one prefill runs, of any size."""
-        count = tokens = 0
-        while count < len(self.prefills) and (
-            count == 0 or tokens + self.prefills[count].tokens <= max_prefill_tokens
-        ):
-            tokens += self.prefills[count].tokens
-            count += 1
-        now = CallQueue(self.batch_calls, self.decodes, self.prefills[:count])
-        return now, CallQueue(prefills=self.prefills[count:])
 
 
 class SharedModel(DelegatingModel):
@@ -243,12 +177,3 @@ class SharedModel(DelegatingModel):
     @staticmethod
     def _renumbered(state: SlotState) -> SlotState:
         return SlotState(state.slot, tuple(range(len(state.rows))))
-
-
-def probe(model: SharedModel) -> None:
-    """Check that the scheduler reads one token; used by /health."""
-    tokenizer = None if model.is_encoder_decoder else model.tokenizer
-    first = None if tokenizer is None else tokenizer.bos_id
-    step, _ = model.start([[first or 0]])
-    if not torch.isfinite(step.logp_NV).any():
-        raise RuntimeError("the model returns no finite log-probability")

@@ -17,13 +17,13 @@ from unspool.serve.page.routes import (
     BeamTreeRequest,
     NextTokenRequest,
     PageContent,
-    PageTask,
     StaticFiles,
 )
 from unspool.serve.requests import Limits
 from unspool.serve.scheduler import Scheduler
 from unspool.serve.server import Server
 from unspool.serve.shared_model import RequestTimeout
+from unspool.serve.streaming import ModelTask, cancel_on_disconnect
 from unspool.serve.worker_pool import QueueFull, WorkerPool
 from unspool.testing import random_table
 
@@ -186,9 +186,18 @@ class Client:
         return {"type": "http.disconnect"}
 
 
-def answer(engine, work, **options):
+def task_of(engine, view, pool=None, seconds=60.0):
+    return ModelTask(engine, pool or WorkerPool(1, 0), lambda model, emit: emit(view(model)), seconds)
+
+
+async def first(task, client):
+    async with cancel_on_disconnect(task, client):
+        return await anext(task)
+
+
+def answer(engine, view, **options):
     async def main():
-        return await PageTask(engine, WorkerPool(1, 0), work, **options).result(Client())
+        return await first(task_of(engine, view, **options), Client())
 
     return asyncio.run(main())
 
@@ -207,7 +216,7 @@ def test_errors_cross_over(scheduler_of):
     def wrong(shared):
         raise ValueError("so it is")
 
-    with pytest.raises(ValueError, match="so it is"):
+    with pytest.raises(ApiError, match="so it is"):
         answer(scheduler_of(random_table(5, seed=1)), wrong)
 
 
@@ -227,7 +236,7 @@ def test_a_client_that_goes_away_ends_it(scheduler_of):
 
     async def main():
         client = Client()
-        task = asyncio.create_task(PageTask(engine, WorkerPool(1, 0), endless).result(client))
+        task = asyncio.create_task(first(task_of(engine, endless), client))
         assert await asyncio.to_thread(began.wait, 10)
         client.gone.set()
         with pytest.raises(ApiError, match="cancelled"):
@@ -238,16 +247,33 @@ def test_a_client_that_goes_away_ends_it(scheduler_of):
         assert engine._change.wait_for(lambda: not engine._requests, 10)
 
 
+def test_a_client_that_goes_away_before_its_turn_is_answered(scheduler_of):
+    engine, free = scheduler_of(random_table(5, seed=1)), threading.Event()
+
+    async def main():
+        pool, client = WorkerPool(1, 1), Client()
+        running = task_of(engine, lambda shared: free.wait(10), pool)
+        waiting = asyncio.create_task(first(task_of(engine, lambda shared: None, pool), client))
+        client.gone.set()
+        await asyncio.sleep(0.01)
+        free.set()
+        assert await first(running, Client())
+        with pytest.raises(ApiError, match="cancelled"):
+            await asyncio.wait_for(waiting, 10)
+
+    asyncio.run(main())
+
+
 def test_no_more_wait_than_may(scheduler_of):
     engine, free = scheduler_of(random_table(5, seed=1)), threading.Event()
 
     async def main():
         pool = WorkerPool(1, 0)
-        first = PageTask(engine, pool, lambda shared: free.wait(10))
+        running = task_of(engine, lambda shared: free.wait(10), pool)
         with pytest.raises(QueueFull):
-            PageTask(engine, pool, lambda shared: None)
+            task_of(engine, lambda shared: None, pool)
         free.set()
-        assert await first.result(Client())
+        assert await first(running, Client())
 
     asyncio.run(main())
 

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unspool.cli.models import load, load_model, load_options
-from unspool.cli.output import figure_file, print_json, print_table
-from unspool.cli.parser import (
-    Command,
-    add_figure_option,
-    add_json_option,
-    add_model_argument,
-    natural,
-    positive,
-)
+from unspool.cli.output import Result, Table, present
+from unspool.cli.parser import Command, add_model_argument, add_number
 
 if TYPE_CHECKING:
     from unspool.diagnose.text_attention import AttentionMap
@@ -39,34 +33,36 @@ most often is on the earlier word, and the best fixed offset ("the previous word
 Attention is summed over the subword tokens of the word attended to and averaged over those of the
 other. Layers and heads are counted from 0.
 """
+HEAD_COLUMNS = {
+    "label": "{it.label}",
+    "arcs": "{it.arcs}",
+    "best head": "{it.layer}.{it.head}",
+    "agrees": "{it.agreement:.1%}",
+    "best offset": "-{it.offset}",
+    "offset agrees": "{it.offset_agreement:.1%}",
+}
 
 
 def _add_attention_options(parser: argparse.ArgumentParser) -> None:
     add_model_argument(parser)
     parser.add_argument("text", metavar="TEXT", help="text to read; for an encoder–decoder, the target")
     parser.add_argument("--source", metavar="TEXT", help="source text, for an encoder–decoder")
-    parser.add_argument("--layer", type=natural, metavar="N", help="draw only the heads of this layer")
-    parser.add_argument("--head", type=natural, metavar="N", help="draw only this head")
-    add_figure_option(parser)
-    add_json_option(parser, "one JSON object with all attention weights")
+    add_number(parser, "--layer", None, "draw only the heads of this layer", minimum=0)
+    add_number(parser, "--head", None, "draw only this head", minimum=0)
 
 
-def _attention(args: argparse.Namespace) -> int:
+def _attention(args: argparse.Namespace) -> Result:
     from unspool.diagnose.text_attention import attention_maps
     from unspool.plots.figures import draw_attention
 
-    with figure_file(args.figure):
-        result = attention_maps(load_model(args), args.text, args.source)
-        if args.figure:
-            draw_attention(result, args.figure, layer=args.layer, head=args.head)
-    if args.json:
-        texts = {"verdict": result.verdict, "tokens": result.tokens, "sources": result.sources}
-        print_json({**texts, "maps": [_map_record(it) for it in result.maps]})
-    else:
-        rows = [[_map_name(it), it.looks_at, f"{it.share:.0%}"] for it in result.maps]
-        print_table(["layer.head", "looks at", "share"], rows)
-        print(result.verdict)
-    return 0
+    result = attention_maps(load_model(args), args.text, args.source)
+    texts = {"verdict": result.verdict, "tokens": result.tokens, "sources": result.sources}
+    rows = [[_map_name(it), it.looks_at, f"{it.share:.0%}"] for it in result.maps]
+    return Result(
+        [{**texts, "maps": [_map_record(it) for it in result.maps]}],
+        [Table(["layer.head", "looks at", "share"], rows), result.verdict],
+        partial(draw_attention, result, layer=args.layer, head=args.head),
+    )
 
 
 def _map_name(it: AttentionMap) -> str:
@@ -85,58 +81,36 @@ def _add_heads_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--labels", nargs="+", metavar="LABEL", help="only these (default: all frequent labels)"
     )
-    parser.add_argument(
-        "--sentences", type=positive, metavar="N", help="only the first N sentences (default: all)"
-    )
-    add_figure_option(parser)
-    add_json_option(parser, "one JSON object per label")
+    add_number(parser, "--sentences", None, "only the first N sentences (default: all)")
 
 
-def _heads(args: argparse.Namespace) -> int:
+def _heads(args: argparse.Namespace) -> Result:
     from unspool.data.conllu import read_treebank
 
     sentences = read_treebank(args.treebank)[: args.sentences]
     from unspool.diagnose.dependency_agreement import agreements
+    from unspool.plots.figures import draw_heads
 
-    with figure_file(args.figure):
-        model = load(args.model, load_options(args))
-        result = agreements(model, sentences, args.labels, least=max(5, len(sentences) // 10))
-        if not result:
-            raise ValueError("no label is frequent enough: use more --sentences, or give --labels")
-        if args.figure:
-            from unspool.plots.figures import draw_heads
-
-            draw_heads(result, args.figure)
-    if args.json:
-        for it in result:
-            print_json(asdict(it))
-    else:
-        print_table(
-            ["label", "arcs", "best head", "agrees", "best offset", "agrees"],
-            [
-                [
-                    it.label,
-                    str(it.arcs),
-                    f"{it.layer}.{it.head}",
-                    f"{it.agreement:.1%}",
-                    str(-it.offset),
-                    f"{it.offset_agreement:.1%}",
-                ]
-                for it in result
-            ],
-        )
-    return 0
+    model = load(args.model, load_options(args))
+    result = agreements(model, sentences, args.labels, least=max(5, len(sentences) // 10))
+    if not result:
+        raise ValueError("no label is frequent enough: use more --sentences, or give --labels")
+    return Result(map(asdict, result), [Table.of(HEAD_COLUMNS, result)], partial(draw_heads, result))
 
 
 ATTENTION = Command(
     "Draw the attention of a language model's heads, or the alignment of an encoder–decoder.",
     ATTENTION_EXAMPLES,
     _add_attention_options,
-    _attention,
+    present(_attention),
+    "one JSON object with all attention weights",
+    figure=True,
 )
 HEADS = Command(
     "Find the attention heads that follow the dependency arcs of a treebank.",
     HEADS_EXAMPLES,
     _add_heads_options,
-    _heads,
+    present(_heads),
+    "one JSON object per label",
+    figure=True,
 )

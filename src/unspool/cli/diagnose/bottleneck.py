@@ -5,20 +5,14 @@ from __future__ import annotations
 import argparse
 import math
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unspool.cli.models import load_model
-from unspool.cli.output import figure_file, print_json, print_message
-from unspool.cli.parser import (
-    Command,
-    add_figure_option,
-    add_json_option,
-    add_model_argument,
-    add_seed_option,
-    positive,
-)
-from unspool.cli.texts import add_text_options, check_readable, text_layout
+from unspool.cli.output import Result, present, print_message
+from unspool.cli.parser import Command, add_model_argument, add_number, add_seed_option
+from unspool.cli.texts import add_text_options, text_layout
 
 if TYPE_CHECKING:
     from unspool.diagnose.overestimation import Distance
@@ -44,53 +38,37 @@ outputs for random words.
 """
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `unspool diagnose bottleneck`."""
+def _add_options(parser: argparse.ArgumentParser) -> None:
     add_model_argument(parser)
     add_text_options(parser, default="see below")
-    parser.add_argument(
-        "--contexts",
-        type=positive,
-        metavar="N",
-        help="positions to measure (default: 64 more than the largest possible rank; 512 without a single "
-        "output matrix)",
-    )
+    default = "64 more than the largest possible rank; 512 without a single output matrix"
+    add_number(parser, "--contexts", None, f"positions to measure (default: {default})")
     add_seed_option(parser)
-    add_figure_option(parser)
-    add_json_option(parser, "one JSON object with all singular values")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Find texts, measure, print."""
-    check_readable(args.text)
-
+def _bottleneck(args: argparse.Namespace) -> Result:
     from unspool.diagnose.evaluation_texts import find_windows
     from unspool.diagnose.softmax_bottleneck import fitting_contexts, measure
+    from unspool.plots.figures import draw_spectrum
 
-    with figure_file(args.figure):
-        model = load_model(args)
-        contexts = args.contexts or fitting_contexts(model)
-        try:
-            texts = find_windows(
-                model, Path(args.model), args.text, contexts, args.seed, text_layout(args), warn=print_message
-            )
-            result = measure(model, texts.windows, contexts)
-            truth = texts.distance_to_truth(model, contexts)
-        except ValueError as error:
-            where = str(args.text or args.model)
-            raise ValueError(str(error) if str(error).startswith(where) else f"{where}: {error}") from error
-        if args.figure:
-            from unspool.plots.figures import draw_spectrum
-
-            draw_spectrum(result, args.figure)
-    if args.json:
-        derived = {"conclusive": result.conclusive, "tau": result.tau, "uniform_delta": result.uniform_delta}
-        context = {"texts": texts.source, "truth": None if truth is None else asdict(truth)}
-        print_json(asdict(result) | derived | context)
-    else:
-        lines = _result_lines(result, texts.source)
-        print("\n".join(lines if truth is None else [*lines, *_truth_lines(result, truth)]))
-    return 0
+    model = load_model(args)
+    contexts = args.contexts or fitting_contexts(model)
+    try:
+        texts = find_windows(
+            model, Path(args.model), args.text, contexts, args.seed, text_layout(args), warn=print_message
+        )
+        result = measure(model, texts.windows, contexts)
+        truth = texts.distance_to_truth(model, contexts)
+    except ValueError as error:
+        where = str(args.text or args.model)
+        raise ValueError(str(error) if str(error).startswith(where) else f"{where}: {error}") from error
+    derived = {"conclusive": result.conclusive, "tau": result.tau, "uniform_delta": result.uniform_delta}
+    context = {"texts": texts.source, "truth": None if truth is None else asdict(truth)}
+    return Result(
+        [asdict(result) | derived | context],
+        [*_result_lines(result, texts.source), *([] if truth is None else _truth_lines(result, truth))],
+        partial(draw_spectrum, result),
+    )
 
 
 def _result_lines(result: Bottleneck, source: str) -> list[str]:
@@ -145,6 +123,8 @@ def _selected(values: tuple[float, ...]) -> str:
 COMMAND = Command(
     "Measure the softmax bottleneck: the rank of a model's log-probabilities over many contexts.",
     EXAMPLES,
-    add_options,
-    run,
+    _add_options,
+    present(_bottleneck),
+    "one JSON object with all singular values",
+    figure=True,
 )

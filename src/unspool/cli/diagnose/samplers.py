@@ -7,20 +7,14 @@ import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from unspool.cli.decoders import add_decoders_option
 from unspool.cli.models import load_model
-from unspool.cli.output import figure_file, print_json, print_message, print_table, progress_bar
-from unspool.cli.parser import (
-    Command,
-    add_figure_option,
-    add_json_option,
-    add_model_argument,
-    natural,
-    positive,
-)
-from unspool.cli.texts import add_reading_options, add_text_options, check_readable, given_texts
+from unspool.cli.output import Result, Table, present, print_message, progress_bar
+from unspool.cli.parser import Command, add_model_argument, add_number, natural
+from unspool.cli.texts import add_reading_options, add_text_options, given_texts
 
 if TYPE_CHECKING:
     from unspool.diagnose.critical_settings import Match
@@ -41,11 +35,15 @@ PICTURE_EXAMPLES = """examples:
 A decoder is a Sample with truncations, or with BasisAware, which tests the tokens one by one.
 Decoders of the default selection that do not work with the model are left out with a message.
 """
+THRESHOLD_COLUMNS = {
+    "rejects": "{it.share:.2%}",
+    "exactly": "{it.rejected:.2%}",
+    "95 % interval": "{it.low:.2%}–{it.high:.2%}",
+    "of tokens": "{it.tokens:,}",
+    "decoder": "{it.decoder}",
+}
 MIN_INTERVAL_WIDTH = 70
 """Narrower terminals do not show the interval."""
-
-
-# ---- thresholds
 
 
 def _add_thresholds_options(parser: argparse.ArgumentParser) -> None:
@@ -67,19 +65,11 @@ def _add_thresholds_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help='singular vectors that the basis-aware test uses, or "full" (default: at most 20)',
     )
-    parser.add_argument(
-        "--basis-tokens",
-        type=natural,
-        default=2000,
-        metavar="N",
-        help="tokens that get the basis-aware test; 0 leaves it out (default: %(default)s)",
-    )
-    add_json_option(parser, "one JSON object per sampler and share")
+    help_text = "tokens that get the basis-aware test; 0 leaves it out"
+    add_number(parser, "--basis-tokens", 2000, help_text, minimum=0)
 
 
-def _thresholds(args: argparse.Namespace) -> int:
-    check_readable(args.text)
-
+def _thresholds(args: argparse.Namespace) -> Result:
     from unspool.diagnose.matched_thresholds import thresholds
 
     model = load_model(args)
@@ -100,29 +90,14 @@ def _thresholds(args: argparse.Namespace) -> int:
             raise ValueError(f"{args.text}: {error}") from error
     if args.basis_tokens and model.output_matrix is None:
         print_message(f"basis-aware samplers are left out: {args.model} does not have a single output matrix")
-    if args.json:
-        for match in matches:
-            print_json(asdict(match))
-    else:
-        _print_matches(matches)
-    return 0
+    return Result(map(asdict, matches), [_thresholds_table(matches)])
 
 
-def _print_matches(matches: Sequence[Match]) -> None:
-    columns = ["rejects", "exactly", "95 % interval", "of tokens", "decoder"]
+def _thresholds_table(matches: Sequence[Match]) -> Table:
+    columns = dict(THRESHOLD_COLUMNS)
     if sys.stdout.isatty() and shutil.get_terminal_size().columns < MIN_INTERVAL_WIDTH:
-        columns.remove("95 % interval")  # --json has it
-    rows = []
-    for match in sorted(matches, key=lambda match: match.share):
-        cells = {
-            "rejects": f"{match.share:.2%}",
-            "exactly": f"{match.rejected:.2%}",
-            "95 % interval": f"{100 * match.low:.2f}–{match.high:.2%}",
-            "of tokens": f"{match.tokens:,}",
-            "decoder": match.decoder,
-        }
-        rows.append([cells[name] for name in columns])
-    print_table(columns, rows, left=["decoder"])
+        del columns["95 % interval"]  # --json has it
+    return Table.of(columns, sorted(matches, key=lambda match: match.share), left=["decoder"])
 
 
 def _share(text: str) -> float:
@@ -141,45 +116,30 @@ def _rank(text: str) -> int | Literal["auto"] | None:
     return None if text == "full" else natural(text)
 
 
-# ---- picture
-
-
 def _add_picture_options(parser: argparse.ArgumentParser) -> None:
     add_model_argument(parser)
     parser.add_argument("prompt", metavar="PROMPT", help="text before the token")
-    add_figure_option(parser)
-    parser.add_argument("--top", type=positive, default=60, metavar="N", help="tokens to show (default: 60)")
+    add_number(parser, "--top", 60, "tokens to show")
     add_decoders_option(parser)
-    add_json_option(parser, "one JSON object: prompt, tokens, p, kept (by decoder)")
 
 
-def _picture(args: argparse.Namespace) -> int:
+def _picture(args: argparse.Namespace) -> Result:
     import unspool as us  # here, because it imports torch
     from unspool.diagnose.ranked_tokens import DEFAULT_RULES, rank_tokens
     from unspool.plots.figures import draw_ranks
 
     if not args.figure and not args.json:
         raise ValueError("no output: give --figure FILE or --json")
-    decoders = {}
-    for spec in args.decoder or list(DEFAULT_RULES):
+    specs = args.decoder or list(DEFAULT_RULES)
+    decoders = []
+    for spec in specs:
         decoder = us.parse(spec)
         if not isinstance(decoder, us.Sample):
             raise ValueError(f"{spec} does not keep and cut tokens: give a Sample, such as Sample(TopP(0.9))")
-        decoders[spec] = decoder
-    with figure_file(args.figure):
-        picture = rank_tokens(
-            load_model(args),
-            args.prompt,
-            list(decoders.values()),
-            list(decoders),
-            top=args.top,
-            on_error=None if args.decoder else _report_left_out,
-        )
-        if args.figure:
-            draw_ranks(picture, args.figure)
-    if args.json:
-        print_json(asdict(picture))
-    return 0
+        decoders.append(decoder)
+    on_error = None if args.decoder else _report_left_out
+    picture = rank_tokens(load_model(args), args.prompt, decoders, specs, top=args.top, on_error=on_error)
+    return Result([asdict(picture)], [], partial(draw_ranks, picture))
 
 
 def _report_left_out(spec: str, error: ValueError) -> None:
@@ -190,11 +150,14 @@ THRESHOLDS = Command(
     "Find the settings at which all samplers reject the same share of human tokens.",
     THRESHOLDS_EXAMPLES,
     _add_thresholds_options,
-    _thresholds,
+    present(_thresholds),
+    "one JSON object per sampler and share",
 )
 PICTURE = Command(
     "Draw the most probable next tokens, and which of them each sampler keeps.",
     PICTURE_EXAMPLES,
     _add_picture_options,
-    _picture,
+    present(_picture),
+    "one JSON object: prompt, tokens, p, kept (by decoder)",
+    figure=True,
 )

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unspool.cli.models import load_model
-from unspool.cli.output import figure_file, print_json, print_message, print_table
-from unspool.cli.parser import (
-    Command,
-    add_figure_option,
-    add_json_option,
-    add_model_argument,
-    natural,
-    positive,
-)
+from unspool.cli.output import Result, Table, present, print_message
+from unspool.cli.parser import Command, add_model_argument, add_number
 from unspool.errors import replace_control_characters
 
 if TYPE_CHECKING:
-    from unspool.diagnose.word_senses import Place, Senses, WordUse
+    from unspool.diagnose.word_senses import Place, Senses, WordSenses, WordUse
     from unspool.interfaces import TokenizerLike
 
 EXAMPLES = """examples:
@@ -39,48 +33,33 @@ SOURCE_TOKENS = 5
 """Tokens of a source that are shown."""
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `unspool diagnose senses`."""
+def _add_options(parser: argparse.ArgumentParser) -> None:
     add_model_argument(parser)
-    parser.add_argument(
-        "--words", type=positive, default=20, metavar="N", help="words to show (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--examples",
-        type=natural,
-        default=2,
-        metavar="N",
-        help="contexts per sense; 0 does not read the validation text (default: %(default)s)",
-    )
-    add_figure_option(parser)
-    add_json_option(parser, "one JSON object per word")
+    add_number(parser, "--words", 20, "words to show")
+    help_text = "contexts per sense; 0 does not read the validation text"
+    add_number(parser, "--examples", 2, help_text, minimum=0)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Load the run and print its senses."""
+def _senses(args: argparse.Namespace) -> Result:
     from unspool.diagnose.word_senses import senses
+    from unspool.plots.figures import draw_senses
 
-    with figure_file(args.figure):
-        model = load_model(args)
-        try:
-            result = senses(model)
-        except TypeError as error:
-            raise ValueError(f"{args.model}: {error}") from error
-        words = result.words[: args.words]
-        uses = _word_uses(args, model, [it.word for it in words]) if args.examples else {}
-        writer = TokenWriter(model.tokenizer)
-        if args.figure:
-            from unspool.plots.figures import draw_senses
-
-            draw_senses(result, args.figure, _figure_rows(uses, writer))
-    if args.json:
-        for it in words:
-            record = _use_record(uses.get(it.word), writer)
-            print_json({**asdict(it), "text": writer.word(it.word), **record})
-    else:
-        _print_senses(result, args.words, writer)
-        _print_uses(uses, writer)
-    return 0
+    model = load_model(args)
+    try:
+        result = senses(model)
+    except TypeError as error:
+        raise ValueError(f"{args.model}: {error}") from error
+    words = result.words[: args.words]
+    uses = _word_uses(args, model, [it.word for it in words]) if args.examples else {}
+    writer = TokenWriter(model.tokenizer)
+    return Result(
+        (
+            {**asdict(it), "text": writer.word(it.word), **_use_record(uses.get(it.word), writer)}
+            for it in words
+        ),
+        [*_sense_lines(result, words, writer), *_use_lines(uses, writer)],
+        partial(draw_senses, result, uses=_figure_rows(uses, writer)),
+    )
 
 
 def _word_uses(args: argparse.Namespace, model: Any, words: list[int]) -> dict[int, WordUse]:
@@ -119,20 +98,19 @@ def _figure_rows(uses: dict[int, WordUse], writer: TokenWriter) -> list[tuple[st
     ]
 
 
-def _print_uses(uses: dict[int, WordUse], writer: TokenWriter) -> None:
+def _use_lines(uses: dict[int, WordUse], writer: TokenWriter) -> Iterator[str]:
     for word, use in uses.items():
         if len(use.shares) < 2:
             continue
-        print(f"\n{replace_control_characters(writer.word(word))}, {use.count:,} times")
+        yield f"\n{replace_control_characters(writer.word(word))}, {use.count:,} times"
         for share, places in zip(use.shares, use.places, strict=True):
             contexts = "  |  ".join(replace_control_characters(writer.place(place)) for place in places)
-            print(f"  {100 * share:3.0f} %  after  {contexts}")
+            yield f"  {100 * share:3.0f} %  after  {contexts}"
 
 
-def _print_senses(result: Senses, words: int, writer: TokenWriter) -> None:
+def _sense_lines(result: Senses, words: Sequence[WordSenses], writer: TokenWriter) -> Iterator[str | Table]:
     counts = (f"{number} sense{'s' * (number != 1)}: {count:,}" for number, count in result.by_number.items())
-    print("words with " + ",  ".join(counts))
-    columns = ["word", "senses", "θ", "cos"]
+    yield "words with " + ",  ".join(counts)
     rows = [
         [
             writer.word(it.word),
@@ -140,9 +118,10 @@ def _print_senses(result: Senses, words: int, writer: TokenWriter) -> None:
             " ".join(f"{theta:+.2f}" for theta in it.thetas),
             "" if it.farthest is None else f"{it.farthest:.2f} … {it.closest:.2f}",
         ]
-        for it in result.words[:words]
+        for it in words
     ]
-    print_table(columns, rows, left=columns)
+    columns = ["word", "senses", "θ", "cos"]
+    yield Table(columns, rows, left=columns)
 
 
 class TokenWriter:
@@ -182,4 +161,11 @@ class TokenWriter:
         return self.text(words[:limit]) + " …" * (len(words[:limit]) < len(words))
 
 
-COMMAND = Command("Show the senses of the words of a KerBS head.", EXAMPLES, add_options, run)
+COMMAND = Command(
+    "Show the senses of the words of a KerBS head.",
+    EXAMPLES,
+    _add_options,
+    present(_senses),
+    "one JSON object per word",
+    figure=True,
+)

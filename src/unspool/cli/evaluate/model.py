@@ -9,20 +9,17 @@ from dataclasses import asdict
 from functools import partial
 from math import log
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from unspool.cli.corpus import add_ray_options, check_without_ray, corpus_progress, open_corpus, pool_options
 from unspool.cli.models import load_model
-from unspool.cli.output import figure_file, json_line, print_json, print_message
-from unspool.cli.parser import (
-    Command,
-    add_figure_option,
-    add_json_option,
-    add_model_argument,
-    add_output_option,
-    positive,
-)
-from unspool.cli.texts import add_reading_options, add_text_options, check_readable, given_texts
+from unspool.cli.output import Result, json_line, present, print_message
+from unspool.cli.parser import Command, add_model_argument, add_number, add_output_option
+from unspool.cli.texts import add_reading_options, add_text_options, given_texts
 from unspool.data.records import json_record
+
+if TYPE_CHECKING:
+    from unspool.evaluate.teacher_forcing import Perplexity
 
 EXAMPLES = """examples:
   unspool evaluate model smollm2 --text book.txt --document file
@@ -39,65 +36,51 @@ CORPUS_OPTIONS = ("model", "device", "weights", "engine", "context")
 """Options that the result of --ray depends on."""
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `unspool evaluate model`."""
+def _add_options(parser: argparse.ArgumentParser) -> None:
     add_model_argument(parser)
     add_text_options(parser, required=True)
     add_reading_options(parser)
-    parser.add_argument(
-        "--bins", type=positive, default=15, metavar="N", help="bins of confidence (default: 15)"
-    )
-    add_figure_option(parser)
-    add_json_option(parser)
+    add_number(parser, "--bins", 15, "bins of confidence")
     add_output_option(parser, "with --ray: folder of the part files", "FOLDER")
     add_ray_options(parser, "--text")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Read the texts, measure, print."""
+def _evaluate(args: argparse.Namespace) -> Result:
     if args.ray:
-        return evaluate_corpus(args)
+        return _evaluate_corpus(args)
     check_without_ray(args)
     if args.output is not None:
         raise ValueError("--output needs --ray")
-    check_readable(args.text)
     from unspool.evaluate.confidence_calibration import token_calibration
     from unspool.evaluate.teacher_forcing import perplexity
     from unspool.plots.figures import draw_reliability
 
-    with figure_file(args.figure):
-        model = load_model(args)
-        sources, texts = given_texts(model, args)
-        try:
-            result = perplexity(model, texts, sources, context=args.context)
-            calibration = token_calibration(model, texts, sources, context=args.context, bins=args.bins)
-        except ValueError as error:
-            raise ValueError(f"{args.text}: {error}") from error
-        if args.figure:
-            draw_reliability(calibration, args.figure)
-    bits = result.nats / log(2) / sum(len(text.encode()) for text in texts)
-    if args.json:
-        print_json(
-            {
-                "texts": len(texts),
-                "tokens": result.tokens,
-                "perplexity": result.value,
-                "bits_per_byte": bits,
-                "by_text": result.by_text,
-                "calibration": asdict(calibration),
-            }
-        )
-    else:
-        null = calibration.null
-        print(f"perplexity     {result.value:.3f}   of {result.tokens:,} tokens in {len(texts)} texts")
-        print(f"bits per byte  {bits:.4f}")
-        print(f"accuracy       {calibration.accuracy:.4f}   of the most probable token")
-        print(f"confidence     {calibration.confidence:.4f}   on average")
-        print(
-            f"ECE            {calibration.ece:.4f}   in {args.bins} bins; largest gap {calibration.worst:.3f}"
-        )
-        print(f"  by chance    {null.low:.4f} to {null.high:.4f} for a perfectly calibrated model")
-    return 0
+    model = load_model(args)
+    sources, texts = given_texts(model, args)
+    try:
+        result = perplexity(model, texts, sources, context=args.context)
+        calibration = token_calibration(model, texts, sources, context=args.context, bins=args.bins)
+    except ValueError as error:
+        raise ValueError(f"{args.text}: {error}") from error
+    record, lines = _summary(result, len(texts), sum(len(text.encode()) for text in texts))
+    record |= {"by_text": result.by_text, "calibration": asdict(calibration)}
+    null = calibration.null
+    lines += [
+        f"accuracy       {calibration.accuracy:.4f}   of the most probable token",
+        f"confidence     {calibration.confidence:.4f}   on average",
+        f"ECE            {calibration.ece:.4f}   in {args.bins} bins; largest gap {calibration.worst:.3f}",
+        f"  by chance    {null.low:.4f} to {null.high:.4f} for a perfectly calibrated model",
+    ]
+    return Result([record], lines, partial(draw_reliability, calibration))
+
+
+def _summary(result: Perplexity, texts: int, size: float) -> tuple[dict[str, Any], list[str]]:
+    """The perplexity, and the bits per byte of texts of `size` bytes, as a record and as lines."""
+    bits = result.nats / log(2) / size
+    return {"texts": texts, "tokens": result.tokens, "perplexity": result.value, "bits_per_byte": bits}, [
+        f"perplexity     {result.value:.3f}   of {result.tokens:,} tokens in {texts:,} texts",
+        f"bits per byte  {bits:.4f}",
+    ]
 
 
 # ---- --ray
@@ -134,8 +117,7 @@ class CorpusPerplexity:
         return json_line({**sums, "by_text": result.by_text}) + "\n"
 
 
-def evaluate_corpus(args: argparse.Namespace) -> int:
-    """Run `unspool evaluate model --ray`."""
+def _evaluate_corpus(args: argparse.Namespace) -> Result:
     if args.figure or args.limit:
         raise ValueError(
             "--ray measures only the perplexity of the whole corpus: leave --figure and --limit out"
@@ -151,17 +133,10 @@ def evaluate_corpus(args: argparse.Namespace) -> int:
         corpus, partial(CorpusPerplexity, args), settings, progress=corpus_progress, **pool_options(args)
     )
     sums = _sum_parts(corpus.folder)
-    result = Perplexity(sums["nats"], int(sums["tokens"]), ())
-    bits, texts = result.nats / log(2) / sums["bytes"], int(sums["texts"])
-    if args.json:
-        print_json(
-            {"texts": texts, "tokens": result.tokens, "perplexity": result.value, "bits_per_byte": bits}
-        )
-    else:
-        print(f"perplexity     {result.value:.3f}   of {result.tokens:,} tokens in {texts:,} texts")
-        print(f"bits per byte  {bits:.4f}")
     print_message(f"the perplexity of each text is in {corpus.folder}")
-    return 0
+    result = Perplexity(sums["nats"], int(sums["tokens"]), ())
+    record, lines = _summary(result, int(sums["texts"]), sums["bytes"])
+    return Result([record], lines)
 
 
 def _sum_parts(folder: Path) -> dict[str, float]:
@@ -173,4 +148,10 @@ def _sum_parts(folder: Path) -> dict[str, float]:
     return sums
 
 
-COMMAND = Command("Measure a model on a text: perplexity and calibration.", EXAMPLES, add_options, run)
+COMMAND = Command(
+    "Measure a model on a text: perplexity and calibration.",
+    EXAMPLES,
+    _add_options,
+    present(_evaluate),
+    figure=True,
+)

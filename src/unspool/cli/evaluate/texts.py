@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unspool.cli.models import load_model
-from unspool.cli.output import figure_file, print_json, print_message, print_table
-from unspool.cli.parser import (
-    Command,
-    add_figure_option,
-    add_json_option,
-    add_model_options,
-    add_seed_option,
-    positive,
-)
+from unspool.cli.output import Result, Table, present, print_message
+from unspool.cli.parser import Command, add_model_options, add_number, add_seed_option
 from unspool.cli.texts import add_columns_option
 from unspool.data.records import Layout
 from unspool.evaluate.text_files import SystemOutputs, read_outputs, read_systems, shared_prompts
@@ -47,8 +42,7 @@ approximate randomisation against the first system.
 """
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `unspool evaluate texts`."""
+def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("outputs", nargs="+", metavar="[NAME=]FILE", help="the outputs of a system")
     parser.add_argument("--references", type=Path, metavar="FILE", help="reference outputs, line by line")
     parser.add_argument("--prompts", type=Path, metavar="FILE", help="the prompts, line by line")
@@ -60,47 +54,35 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default="words",
         help="tokens that diversity counts: words, or those of the model (default: %(default)s)",
     )
-    parser.add_argument(
-        "--samples",
-        type=positive,
-        default=1000,
-        metavar="N",
-        help="samples for intervals and p (default: 1000)",
-    )
+    add_number(parser, "--samples", 1000, "samples for intervals and p")
     add_seed_option(parser)
-    add_figure_option(parser)
-    add_json_option(parser, "one JSON object per system")
     add_model_options(parser)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Read everything, measure, print."""
-    layout = _layout(args)
+def _evaluate(args: argparse.Namespace) -> Result:
+    layout = Layout() if args.columns is None else Layout(columns=tuple(args.columns))
     systems = read_systems(args.outputs, layout, warn=print_message)
     references = read_outputs(args.references, layout=layout, warn=print_message) if args.references else None
     human = read_outputs(args.human, "human", layout, warn=print_message) if args.human else None
     _check(args, systems, references)
-    prompts = [_prompts(it, args) for it in systems]
-    with figure_file(args.figure):
-        model = load_model(args) if args.model is not None else None
-        measures = _measure(args, systems, prompts, references, human, model)
-        intervals = [it.intervals(samples=args.samples, seed=args.seed) for it in measures]
-        tests = _paired_tests(args, measures[: len(systems)])
-        if args.figure:
-            _draw(measures, intervals, args.figure)
-    if args.json:
-        for measured, of_system, test in zip(measures, intervals, tests, strict=False):
-            print_json(_record(measured, of_system, test))
-    else:
-        _print_measures(measures, intervals, tests)
+    prompts = [
+        None if args.prompts is None and it.prompts is None else shared_prompts([it], args.prompts, layout)
+        for it in systems
+    ]
+    model = load_model(args) if args.model is not None else None
+    measures = _measure(args, systems, prompts, references, human, model)
+    intervals = [it.intervals(samples=args.samples, seed=args.seed) for it in measures]
+    tests = _paired_tests(args, measures[: len(systems)])
     for measured in measures:
         for note in measured.notes:
             print_message(f"{measured.system}: {note}")
-    return 0
-
-
-def _layout(args: argparse.Namespace) -> Layout:
-    return Layout() if args.columns is None else Layout(columns=tuple(args.columns))
+    rows = list(zip(measures, intervals, tests, strict=False))
+    signatures = (f"{name}: {signature}" for name, signature in measures[0].signatures.items())
+    return Result(
+        (_record(*row) for row in rows),
+        [_table(rows), *signatures],
+        partial(_draw, measures, intervals),
+    )
 
 
 def _check(args: argparse.Namespace, systems: list[SystemOutputs], references: SystemOutputs | None) -> None:
@@ -113,12 +95,6 @@ def _check(args: argparse.Namespace, systems: list[SystemOutputs], references: S
                 f"{system.name} has {len(system.texts)} outputs but {args.references} has "
                 f"{len(references.texts)} references: give one for each output"
             )
-
-
-def _prompts(system: SystemOutputs, args: argparse.Namespace) -> list[str] | None:
-    if args.prompts is None and system.prompts is None:
-        return None
-    return shared_prompts([system], args.prompts, _layout(args))
 
 
 def _measure(
@@ -192,21 +168,18 @@ def _record(
     }
 
 
-def _print_measures(
-    measures: list[SystemMeasures], intervals: list[dict[str, Interval]], tests: list[dict[str, PairedTest]]
-) -> None:
-    """Print a row per measure and a column per system."""
-    names = list(dict.fromkeys(name for it in measures for name in it.values))
-    rows = [["texts", *(f"{it.texts}" + (f" ({it.empty} empty)" if it.empty else "") for it in measures)]]
-    for name in names:
-        cells = [
-            _cell(it.values.get(name), interval.get(name), test.get(name))
-            for it, interval, test in zip(measures, intervals, tests, strict=False)
-        ]
+def _table(
+    systems: Sequence[tuple[SystemMeasures, dict[str, Interval], dict[str, PairedTest]]],
+) -> Table:
+    """A row per measure and a column per system."""
+    counts = (f"{it.texts}" + (f" ({it.empty} empty)" if it.empty else "") for it, _, _ in systems)
+    rows = [["texts", *counts]]
+    for name in dict.fromkeys(name for it, _, _ in systems for name in it.values):
+        cells = (
+            _cell(it.values.get(name), interval.get(name), test.get(name)) for it, interval, test in systems
+        )
         rows.append([name, *cells])
-    print_table(["", *(it.system for it in measures)], rows)
-    for name, signature in measures[0].signatures.items():
-        print(f"{name}: {signature}")
+    return Table(["", *(it.system for it, _, _ in systems)], rows)
 
 
 def _cell(value: float | None, interval: Interval | None, test: PairedTest | None) -> str:
@@ -240,5 +213,10 @@ def _draw(measures: list[SystemMeasures], intervals: list[dict[str, Interval]], 
 
 
 COMMAND = Command(
-    "Measure the outputs of systems, and compare them with the first.", EXAMPLES, add_options, run
+    "Measure the outputs of systems, and compare them with the first.",
+    EXAMPLES,
+    _add_options,
+    present(_evaluate),
+    "one JSON object per system",
+    figure=True,
 )

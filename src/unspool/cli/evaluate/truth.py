@@ -5,20 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from unspool.cli.decoders import add_decoders_option, named_decoders
 from unspool.cli.models import load_model
-from unspool.cli.output import figure_file, print_json, print_message, print_table
-from unspool.cli.parser import (
-    Command,
-    add_figure_option,
-    add_json_option,
-    add_model_argument,
-    add_seed_option,
-    positive,
-)
+from unspool.cli.output import Result, Table, present, print_message
+from unspool.cli.parser import Command, add_model_argument, add_number, add_seed_option
 
 EXAMPLES = """examples:
   unspool evaluate truth runs/language
@@ -41,53 +35,22 @@ MAX_NEW_TOKENS = 256
 """For models with an unlimited context."""
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `unspool evaluate truth`."""
+def _add_options(parser: argparse.ArgumentParser) -> None:
     add_model_argument(parser)
-    add_decoders_option(parser)
-    parser.add_argument("--decoders", type=Path, metavar="FILE", help="a TOML file of named decoders")
-    parser.add_argument(
-        "--sentences",
-        type=positive,
-        default=100,
-        metavar="N",
-        help="sentences of the language (default: 100)",
-    )
-    parser.add_argument(
-        "--texts",
-        type=positive,
-        default=200,
-        metavar="N",
-        help="texts to generate per decoder (default: 200)",
-    )
+    add_decoders_option(parser, file=True)
+    add_number(parser, "--sentences", 100, "sentences of the language")
+    add_number(parser, "--texts", 200, "texts to generate per decoder")
     add_seed_option(parser)
-    add_figure_option(parser)
-    add_json_option(parser, "one JSON object per decoder")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Measure one decoder after the other."""
+def _truth(args: argparse.Namespace) -> Result:
+    """Measure every decoder; one that does not work with the model is reported and left out."""
     specs = named_decoders(args.decoder, args.decoders, DECODERS)
 
     import unspool as us
-
-    decoders = {name: us.parse(spec) for name, spec in specs.items()}
-    with figure_file(args.figure):
-        results = _measure_all(args, decoders)
-        if args.figure and results:
-            _draw(results, args.figure)
-    if args.json:
-        for name, result in results.items():
-            print_json({"decoder": name, "spec": specs[name], **result})
-    elif results:
-        print_table(["decoder", *COLUMNS], [[name, *_cells(it)] for name, it in results.items()])
-    return 0 if len(results) == len(decoders) else 2
-
-
-def _measure_all(args: argparse.Namespace, decoders: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The results by decoder; a decoder that does not work with the model is reported and left out."""
     from unspool.diagnose.evaluation_texts import find_language
 
+    decoders = {name: us.parse(spec) for name, spec in specs.items()}
     model = load_model(args)
     language = find_language(model, Path(args.model), warn=print_message)
     if language is None:
@@ -100,7 +63,13 @@ def _measure_all(args: argparse.Namespace, decoders: Mapping[str, Any]) -> dict[
             results[name] = _measure(decoder, model, language, args)
         except ValueError as error:
             print_message(f"{name}: {error}")
-    return results
+    table = Table(["decoder", *COLUMNS], [[name, *_cells(it)] for name, it in results.items()])
+    return Result(
+        ({"decoder": name, "spec": specs[name], **it} for name, it in results.items()),
+        [table] if results else [],
+        partial(_draw, results) if results else None,
+        0 if len(results) == len(decoders) else 2,
+    )
 
 
 def _draw(results: Mapping[str, dict[str, Any]], path: Path) -> None:
@@ -151,4 +120,11 @@ def _cells(result: dict[str, Any]) -> list[str]:
     return [*first, f"{possible} of {result['texts']['texts']}", recall]
 
 
-COMMAND = Command("Compare decoders with the exact probabilities of a language.", EXAMPLES, add_options, run)
+COMMAND = Command(
+    "Compare decoders with the exact probabilities of a language.",
+    EXAMPLES,
+    _add_options,
+    present(_truth),
+    "one JSON object per decoder",
+    figure=True,
+)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -22,78 +21,14 @@ from unspool.serve.api_error import ApiError
 from unspool.serve.guard import App, Receive, Send
 from unspool.serve.page.views import DecoderView, attention_map, beam_tree, next_token
 from unspool.serve.requests import Int64, RequestModel, TokenId, check_decoder
-from unspool.serve.scheduler import Scheduler
 from unspool.serve.server import Server
-from unspool.serve.shared_model import RequestCancelled, SharedModel
-from unspool.serve.streaming import cancel_on_disconnect
-from unspool.serve.worker_pool import WorkerPool
+from unspool.serve.shared_model import SharedModel
+from unspool.serve.streaming import Emit, ModelTask, cancel_on_disconnect
 
 TIMEOUT_SECONDS = 60.0
 """Time limit of a page request."""
 MAX_BEAM_WIDTH = 16
 """Largest beam that the page draws."""
-
-
-class PageTask:
-    """Runs a function of the shared model in a worker thread; cancelled if the client disconnects."""
-
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        pool: WorkerPool,
-        work: Callable[[SharedModel], Any],
-        seconds: float = TIMEOUT_SECONDS,
-    ) -> None:
-        self._scheduler, self._work, self._deadline = scheduler, work, time.monotonic() + seconds
-        self._loop = asyncio.get_running_loop()
-        self._result: asyncio.Future[Any] = self._loop.create_future()
-        self._lock, self._is_cancelled = threading.Lock(), False
-        self._model: SharedModel | None = None
-        pool.submit(self._run)
-
-    async def result(self, request: Request) -> Any:
-        """Wait for the result of the function; raises its exception."""
-        watcher = asyncio.create_task(cancel_on_disconnect(request, self))
-        try:
-            return await self._result
-        except RequestCancelled as error:
-            raise ApiError(503, "the request was cancelled") from error
-        finally:
-            watcher.cancel()
-            self.cancel()
-
-    def cancel(self) -> None:
-        """End the work at its next model call."""
-        with self._lock:
-            self._is_cancelled, model = True, self._model
-        if model is not None:
-            model.cancel(RequestCancelled())
-
-    def _run(self) -> None:
-        with self._lock:
-            if self._is_cancelled:
-                self._resolve(None, RequestCancelled())
-                return
-            self._model = model = self._scheduler.open_request(self._deadline)
-        with model:
-            try:
-                result = self._work(model)
-            except Exception as error:
-                self._resolve(None, error)
-            else:
-                self._resolve(result, None)
-
-    def _resolve(self, result: Any, error: Exception | None) -> None:
-        def resolve() -> None:
-            if self._result.done():
-                return
-            if error is None:
-                self._result.set_result(result)
-            else:
-                self._result.set_exception(error)
-
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(resolve)
 
 
 # ---- request bodies
@@ -187,15 +122,7 @@ class RatingRoutes:
         except FileNotFoundError as error:
             raise ApiError(404, "key.json of this set is missing, which names the systems") from error
         pairs = [{"systems": list(systems), **asdict(test)} for systems, test in found.pairs.items()]
-        return {
-            "scale": found.scale,
-            "items": found.items,
-            "answers": found.answers,
-            "raters": dict(found.raters),
-            "systems": [asdict(each) for each in found.systems],
-            "alphas": {name: asdict(each) for name, each in found.alphas.items()},
-            "pairs": pairs,
-        }
+        return {**asdict(found), "pairs": pairs}
 
     def _next(self, rater: str) -> dict[str, Any]:
         ratings, scale = self._ratings, self._ratings.scale
@@ -320,9 +247,14 @@ class PageRoutes:
             return DecoderView(spec, error=str(error)[:500])
         return decoder
 
-    async def _run(self, name: str, work: Any, request: Request) -> dict[str, Any]:
-        task = PageTask(self._server.scheduler(name), self._server.pool, work)
-        return asdict(await task.result(request))
+    async def _run(self, name: str, view: Callable[[SharedModel], Any], request: Request) -> dict[str, Any]:
+        def work(model: SharedModel, emit: Emit) -> None:
+            emit(asdict(view(model)))
+
+        task = ModelTask(self._server.scheduler(name), self._server.pool, work, TIMEOUT_SECONDS)
+        async with cancel_on_disconnect(task, request):
+            record: dict[str, Any] = await anext(task)
+            return record
 
 
 def add_routes(app: FastAPI, server: Server, content: PageContent) -> None:
