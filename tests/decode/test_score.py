@@ -24,6 +24,19 @@ def test_by_hand():
     assert found.total == pytest.approx(math.log(0.9 * 0.6 * 0.4))
 
 
+def test_the_most_probable_tokens_of_each_position_by_hand():
+    (longer, shorter) = score(CHAIN, [[0], [1]], [[1, 1, 0], [0]], alternatives=2)
+    best = {0: ((1, math.log(0.9)), (0, math.log(0.1))), 1: ((1, math.log(0.6)), (0, math.log(0.4)))}
+    for found, before in ((longer, (0, 1, 1)), (shorter, (1,))):
+        for ranked, token in zip(found.ranked, before, strict=True):
+            assert [it[0] for it in ranked] == [it[0] for it in best[token]]
+            assert [it[1] for it in ranked] == pytest.approx([it[1] for it in best[token]])
+    assert score(CHAIN, [0], [1]).ranked == ()
+    assert len(score(CHAIN, [0], [1], alternatives=9).ranked[0]) == 2
+    with pytest.raises(ValueError, match="alternatives=-1"):
+        score(CHAIN, [0], [1], alternatives=-1)
+
+
 class Plain(Abilities):
     """A model that reads one token at a time."""
 

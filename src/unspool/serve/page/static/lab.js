@@ -53,6 +53,6 @@ function asPython(page) {
 
 for claim in CLAIMS:
     if ${name ? `claim.name == ${python(name)}` : "True"}:
-        print(claim.statement, claim.source, *(part.words for part in claim.criterion), sep="\\n", end="\\n\\n")
+        print(claim.statement, claim.source, *claim.criterion, sep="\\n", end="\\n\\n")
 `;
 }
