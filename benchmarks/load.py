@@ -31,7 +31,7 @@ from peers.tables import MEGA, Start, start_table
 from peers.weight_files import FLOAT32_BYTES, INT8_BYTES
 from unspool.io import cache_folder, check_disk_space
 from unspool.models.loading.gguf_file import open_gguf
-from unspool.models.loading.gguf_weights import gguf_config
+from unspool.models.loading.gguf_weights import read_gguf_config
 
 PROMPT = [1, *range(300, 315)]
 CONTEXT = 256
@@ -87,7 +87,7 @@ def kept_bytes(file: Path, weights: str) -> float:
 
 def cached_bytes(file: Path) -> int:
     """Keys and values of the prompt and the text."""
-    c = gguf_config(open_gguf(file))
+    c, _ = read_gguf_config(open_gguf(file))
     return (len(PROMPT) + TEXT) * c.layers * 2 * c.key_value_heads * c.each_width * 4
 
 

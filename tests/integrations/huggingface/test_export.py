@@ -80,14 +80,14 @@ def test_export_gives_the_same_log_probabilities(config):
     [
         (change(LLAMA, norm_place="post"), "norm_place='post'"),
         (change(LLAMA, activation="relu"), "activation='relu'"),
-        (change(LLAMA, qk_norm="head"), "qk_norm='head' cannot be exported"),
-        (change(LLAMA, embed_scale=2.0), "embed_scale=2.0 cannot be exported"),
+        (change(LLAMA, qk_norm="head"), "qk_norm='head' .*cannot be exported"),
+        (change(LLAMA, embed_scale=2.0), "embed_scale=2.0 .*cannot be exported"),
         (
             change(LLAMA, windowed_layers=(0,), window=4),
-            "a sliding window in some layers",
+            r"windowed_layers=\(0,\) \(MistralForCausalLM has \(0, 1",
         ),
-        (change(LLAMA, qkv_bias=True), "Qwen 2"),
-        (change(GPT2, bias=False), "GPT-2 has biases"),
+        (change(LLAMA, qkv_bias=True), "qkv_bias=True"),
+        (change(GPT2, bias=False), "bias=False"),
         (
             change(LLAMA, head=KerbsHeadConfig(senses=2)),
             "a Kerbs head cannot be exported",

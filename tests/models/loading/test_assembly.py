@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 import pytest
 import torch
 
-from unspool.models.loading.assembly import build_model, errors_with_label, read_tensors
-from unspool.models.loading.llama_families import LLAMA
-from unspool.models.loading.weight_layout import WeightLayout, plan_tensors
+from unspool.models.loading.assembly import build_model, errors_with_label
+from unspool.models.loading.causal_families import LLAMA
+from unspool.models.loading.weight_layout import WeightLayout
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
 
 CONFIG = TransformerConfig(
@@ -64,7 +64,7 @@ def source():
 
 
 def read_weights(source, weights="float32"):
-    return read_tensors(source, plan_tensors(CONFIG, LAYOUT), LAYOUT.ignored, weights)
+    return build_model(CONFIG, source, LAYOUT, weights=weights).state_dict()
 
 
 def test_parts_are_stacked_in_order(source):
@@ -123,28 +123,22 @@ def test_errors_while_reading_are_passed_on(source):
         read_weights(source)
 
 
-def test_build_model_does_not_copy_or_initialise(source):
-    state = read_weights(source)
+def test_build_model_does_not_initialise(source):
     before = torch.get_rng_state()
-    model = build_model(CONFIG, state, None, "source")
+    model = build_model(CONFIG, source, LAYOUT)
     assert torch.equal(torch.get_rng_state(), before)
     assert not model.training
-    for name, parameter in model.named_parameters():
-        assert parameter.data_ptr() == state[name].data_ptr()
-        assert parameter.requires_grad
+    assert all(parameter.requires_grad for parameter in model.parameters())
     reference = TransformerLM(CONFIG).eval()
-    reference.load_state_dict(state)
+    reference.load_state_dict(model.state_dict())
     tokens_NT = torch.tensor([[1, 2, 3]])
     torch.testing.assert_close(model(tokens_NT), reference(tokens_NT), rtol=0, atol=0)
 
 
 def test_build_model_with_stored_weights(source):
-    state = read_weights(source, "int8")
-    model = build_model(CONFIG, state, None, "source")
-    assert model.blocks[0].attention.qkv.pieces is state["blocks.0.attention.qkv.weight"]
+    model = build_model(CONFIG, source, LAYOUT, weights="int8")
     assert [piece.shape for piece in model.blocks[0].attention.qkv.pieces] == [(4, 4), (2, 4), (2, 4)]
-    assert torch.equal(model.blocks[0].attention.qkv.bias, state["blocks.0.attention.qkv.bias"])
-    assert torch.equal(model.norm.weight, state["norm.weight"])
+    assert torch.equal(model.norm.weight, source.tensors["model.norm.weight"])
     assert not any(parameter.requires_grad for parameter in model.parameters())
     reference = TransformerLM(CONFIG).eval()
     reference.load_state_dict(model.state_dict())
@@ -155,7 +149,7 @@ def test_build_model_with_stored_weights(source):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda state: state.pop("norm.weight"), r"source: missing tensors norm\.weight"),
+        (lambda state: state.pop("norm.weight"), r"source: tensor 'norm\.weight' of shape \[4\] is missing"),
         (lambda state: state.update(extra=torch.zeros(1)), "unexpected tensors extra"),
         (
             lambda state: state.update({"norm.weight": torch.zeros(3)}),
@@ -163,11 +157,13 @@ def test_build_model_with_stored_weights(source):
         ),
     ],
 )
-def test_build_model_rejects_a_wrong_state_dict(source, change, message):
-    state = read_weights(source)
-    change(state)
+def test_a_file_with_our_names_needs_no_layout(source, change, message):
+    ours = MemorySource(read_weights(source))
+    model = build_model(CONFIG, ours)
+    assert all(torch.equal(it, ours.tensors[name]) for name, it in model.state_dict().items())
+    change(ours.tensors)
     with pytest.raises(ValueError, match=message):
-        build_model(CONFIG, state, None, "source")
+        build_model(CONFIG, ours)
 
 
 def test_a_tokenizer_with_more_tokens_than_the_model_is_rejected(source):
@@ -176,11 +172,10 @@ def test_a_tokenizer_with_more_tokens_than_the_model_is_rejected(source):
         encode = decode = detokenizer = None
         eos_ids = frozenset()
 
-    state = read_weights(source)
     with pytest.raises(ValueError, match="the tokenizer has 8 tokens, the model only 7"):
-        build_model(CONFIG, state, Text(), "source")
+        build_model(CONFIG, source, LAYOUT, Text())
     Text.vocab_size = 7
-    assert build_model(CONFIG, state, Text(), "source").tokenizer.vocab_size == 7
+    assert build_model(CONFIG, source, LAYOUT, Text()).tokenizer.vocab_size == 7
 
 
 def test_building_on_meta_does_not_import_torchs_compiler():
@@ -199,10 +194,10 @@ def test_building_on_meta_does_not_import_torchs_compiler():
 def test_config_layer_bomb_is_rejected_before_building():
     huge = replace(CONFIG, layers=2**31 - 1)
     with pytest.raises(ValueError, match="source: layers=2147483647, but the file holds 1 tensors"):
-        build_model(huge, {"embed.weight": torch.zeros(1)}, None, "source")
+        build_model(huge, MemorySource({"embed.weight": torch.zeros(1)}))
 
 
 def test_config_size_overflow_is_rejected():
     huge = replace(CONFIG, vocab_size=2**31 - 1, width=2**31 - 2)
     with pytest.raises(ValueError, match="source: no model of this shape can be built"):
-        build_model(huge, {"embed.weight": torch.zeros(1)}, None, "source")
+        build_model(huge, MemorySource({"embed.weight": torch.zeros(1)}))

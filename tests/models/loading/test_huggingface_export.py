@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import unspool as us
 from unspool.heads import HEADS, MixtureHeadConfig
-from unspool.models.loading.huggingface_export import ARCHITECTURES, export_causal_lm, export_seq2seq
+from unspool.models.loading.huggingface_export import SEQ2SEQ_ARCHITECTURES, export_to_huggingface
 from unspool.models.lora import LoRA, add_adapters, find_adapters
 from unspool.models.rnn_lm import RNNConfig
 from unspool.models.transformer_lm import TransformerConfig
@@ -23,7 +23,7 @@ LLAMA = TransformerConfig(
 
 def test_fused_matrices_are_split_by_hand():
     model = LLAMA.build()
-    hf = export_causal_lm(model)
+    hf = export_to_huggingface(model)
     assert (hf.family, hf.architecture) == ("llama", "LlamaForCausalLM")
     qkv, up = model.blocks[0].attention.qkv.weight, model.blocks[0].feed_forward.up.weight
     layer = "model.layers.0."
@@ -38,14 +38,16 @@ def test_fused_matrices_are_split_by_hand():
 
 def test_an_export_contains_every_weight_once():
     model = LLAMA.build()
-    assert sum(it.numel() for it in export_causal_lm(model).weights.values()) == sum(
+    assert sum(it.numel() for it in export_to_huggingface(model).weights.values()) == sum(
         it.numel() for it in model.parameters()
     )
 
 
 def test_exports_of_other_families_are_rejected():
-    with pytest.raises(ValueError, match="it is neither Llama nor GPT-2"):
-        export_causal_lm(TransformerConfig(**{**vars(LLAMA), "activation": "relu"}).build())
+    with pytest.raises(
+        ValueError, match=r"activation='relu' \(LlamaForCausalLM has 'swiglu'\) cannot be exported"
+    ):
+        export_to_huggingface(TransformerConfig(**{**vars(LLAMA), "activation": "relu"}).build())
 
 
 TINY_LLAMA = TransformerConfig(
@@ -193,7 +195,7 @@ def test_models_built_here_are_exported_as_seq2seq(transformers, tmp_path, name)
     )
     us.save(ours, tmp_path / "saved", format="huggingface")
     hf_model = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "saved").eval()
-    assert type(hf_model).__name__ == ARCHITECTURES[ours.config.positions][1]
+    assert type(hf_model).__name__ == SEQ2SEQ_ARCHITECTURES[ours.config.positions][1]
     torch.testing.assert_close(log_probabilities(hf_model), log_probabilities(ours), atol=1e-4, rtol=0)
     torch.testing.assert_close(
         log_probabilities(us.load(tmp_path / "saved")), log_probabilities(ours), atol=1e-5, rtol=0
@@ -227,7 +229,7 @@ def test_models_built_here_are_exported_as_seq2seq(transformers, tmp_path, name)
             "cannot be exported to Hugging Face: only a softmax",
         ),
         ("t5", {"bias": True}, r"bias=True \(T5ForConditionalGeneration has"),
-        ("t5", {"head": HEADS["softmax"](bias=True)}, "T5 does not support a bias of the head"),
+        ("t5", {"head": HEADS["softmax"](bias=True)}, "a bias of T5's head cannot be exported"),
         ("t5", {"activation": "gelu_tanh"}, "feed_forward_proj 'gelu_tanh' is unknown"),
     ],
 )
@@ -238,12 +240,12 @@ def test_unsupported_seq2seq_exports_are_rejected(tmp_path, name, changes, messa
 
 
 def test_exports_restore_unused_rows_and_factors():
-    bart = export_seq2seq(made(**OURS["bart"]))
+    bart = export_to_huggingface(made(**OURS["bart"]))
     places = bart.weights["model.decoder.embed_positions.weight"]
     assert places.shape == (32, 16)
     assert not places[:2].any()
     model = made(**OURS["t5"])
-    t5 = export_seq2seq(model)
+    t5 = export_to_huggingface(model)
     query = model.blocks[0].cross_attention.query.weight
     torch.testing.assert_close(
         t5.weights["decoder.block.0.layer.1.EncDecAttention.q.weight"] * 6**0.5, query.detach()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 
 class UnsupportedModelError(ValueError):
@@ -23,63 +23,71 @@ class ConfigReader:
     source: str
     """The file, for messages."""
     values: Mapping[str, Any]
-    prefix: str = ""
-    """Prefix of every key; GGUF writes "llama.block_count"."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Key → its name in the file, if that differs: GGUF has "llama.block_count" for num_hidden_layers."""
+
+    def name(self, key: str) -> str:
+        """The name of a key in the file."""
+        return self.names.get(key, key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value as it is in the file, possibly null; the default if the key is absent."""
+        return self.values.get(self.name(key), default)
+
+    def has(self, key: str) -> bool:
+        """True if the key is present and not null."""
+        return self.get(key) is not None
 
     def integer(self, key: str, default: int | None = None) -> int:
         """A whole number of at least 1."""
-        value = self._value(key, default, "a whole number")
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MAX_INT:
-            self._fail(key, value, f"a whole number from 1 to {_MAX_INT}")
+        expected = f"a whole number from 1 to {_MAX_INT}"
+        value: int = self._read(key, default, expected, lambda it: type(it) is int and 1 <= it <= _MAX_INT)
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
         """A finite number above 0."""
-        value = self._value(key, default, "a number")
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= _MAX_FLOAT:
-            self._fail(key, value, "a finite number above 0")
+        expected = "a finite number above 0"
+        value = self._read(
+            key, default, expected, lambda it: type(it) in (int, float) and 0 < it <= _MAX_FLOAT
+        )
         return float(value)
 
     def flag(self, key: str, default: bool | None = None) -> bool:
         """True or false."""
-        value = self._value(key, default, "true or false")
-        if not isinstance(value, bool):
-            self._fail(key, value, "true or false")
+        value: bool = self._read(key, default, "true or false", lambda it: isinstance(it, bool))
         return value
 
     def string(self, key: str, default: str | None = None) -> str:
         """A string."""
-        value = self._value(key, default, "a string")
-        if not isinstance(value, str):
-            self._fail(key, value, "a string")
+        value: str = self._read(key, default, "a string", lambda it: isinstance(it, str))
         return value
 
     def table(self, key: str) -> ConfigReader:
         """A nested table, empty if absent."""
-        value = self._value(key, {}, "a table")
-        if not isinstance(value, Mapping):
-            self._fail(key, value, "a table")
+        value = self._read(key, {}, "a table", lambda it: isinstance(it, Mapping))
         return ConfigReader(self.source, value)
 
-    def has(self, key: str) -> bool:
-        """True if the key is present and not null."""
-        return self.values.get(self.prefix + key) is not None
+    def choose(self, key: str, choices: Mapping[str, str], default: str) -> str:
+        """Our word for the value of a setting; `choices` are the supported values."""
+        value = self.string(key, default)
+        if value not in choices:
+            known = ", ".join(choices)
+            raise UnsupportedModelError(
+                f"{self.source}: {self.name(key)} {value!r:.40} is unknown; known are {known}"
+            )
+        return choices[value]
 
     def require(self, key: str, expected: Any) -> None:
         """Reject a setting that differs from the only supported value; absent is accepted."""
-        if self.has(key) and self.values[self.prefix + key] != expected:
+        if self.has(key) and self.get(key) != expected:
             raise UnsupportedModelError(
-                f"{self.source}: {self.prefix + key} is {self.values[self.prefix + key]!r:.80}; only "
-                f"{expected!r} is supported"
+                f"{self.source}: {self.name(key)} is {self.get(key)!r:.80}; only {expected!r} is supported"
             )
 
-    def _value(self, key: str, default: Any, kind: str) -> Any:
-        value = self.values.get(self.prefix + key)
+    def _read(self, key: str, default: Any, expected: str, is_valid: Callable[[Any], bool]) -> Any:
+        value = self.get(key) if self.has(key) else default
         if value is None:
-            value = default
-        if value is None:
-            raise ValueError(f"{self.source}: {self.prefix + key} is missing; expected {kind}")
+            raise ValueError(f"{self.source}: {self.name(key)} is missing; expected {expected}")
+        if not is_valid(value):
+            raise ValueError(f"{self.source}: {self.name(key)} is {value!r:.80}; expected {expected}")
         return value
-
-    def _fail(self, key: str, value: Any, expected: str) -> NoReturn:
-        raise ValueError(f"{self.source}: {self.prefix + key} is {value!r:.80}; expected {expected}")

@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 import mmap
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -26,12 +26,13 @@ from unspool.engine.weight_formats import GGML
 from unspool.errors import escape_name
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from torch import Tensor
+
+    from unspool.models.loading.weight_layout import SourcePart
 
 # GGUF's value types by number; a bool is one byte, strings (8) and arrays (9) have their own readers.
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-_STRING, _ARRAY = 8, 9
+_FLOAT32, _STRING, _ARRAY = 6, 8, 9
 _MAX_ARRAY_DEPTH = 4
 
 
@@ -107,11 +108,9 @@ class GGUFCursor:
                 self.fail(f"arrays no more than {_MAX_ARRAY_DEPTH} deep in {what}")
             self.need(count, 4 + 8, what)
             return [self.array(what, depth + 1) for _ in range(count)]
-        code = self.code(kind, what)
-        size = self.need(count, struct.calcsize("<" + code), what)
-        values: list[Any] = np.frombuffer(
-            self.data, np.dtype(code).newbyteorder("<"), count, self.at
-        ).tolist()
+        code = "<" + self.code(kind, what)
+        size = self.need(count, struct.calcsize(code), what)
+        values: list[Any] = np.frombuffer(self.data, code, count, self.at).tolist()
         self.at += size
         return values
 
@@ -128,7 +127,9 @@ class GGUFCursor:
             return self.string(key)
         if kind == _ARRAY:
             return self.array(key, 1)
-        return self.scalar(self.code(kind, key), key)
+        value = self.scalar(self.code(kind, key), key)
+        # The number that was meant: the float32 next to 1e-5 is 9.999999747378752e-06.
+        return float(str(np.float32(value))) if kind == _FLOAT32 else value
 
 
 MAGIC = b"GGUF"
@@ -157,12 +158,6 @@ class GGUFTensor:
 
 def read_table(cursor: GGUFCursor) -> tuple[dict[str, Any], dict[str, GGUFTensor]]:
     """Metadata and tensors by name."""
-    tensor_count, pair_count = _header(cursor)
-    metadata = _metadata(cursor, pair_count)
-    return metadata, _tensors(cursor, tensor_count, metadata)
-
-
-def _header(cursor: GGUFCursor) -> tuple[int, int]:
     if cursor.data[: len(MAGIC)] != MAGIC:
         raise ValueError(f"{cursor.path}: not a GGUF file: it begins with {cursor.data[:4]!r}, not {MAGIC!r}")
     cursor.at = len(MAGIC)
@@ -177,7 +172,8 @@ def _header(cursor: GGUFCursor) -> tuple[int, int]:
     pair_count = cursor.scalar("Q", "the number of metadata pairs")
     cursor.need(pair_count, _MIN_PAIR_BYTES, f"{pair_count} metadata pairs")
     cursor.need(tensor_count, _MIN_TENSOR_BYTES, f"{tensor_count} tensors")
-    return tensor_count, pair_count
+    metadata = _metadata(cursor, pair_count)
+    return metadata, _tensors(cursor, tensor_count, metadata)
 
 
 def _metadata(cursor: GGUFCursor, count: int) -> dict[str, Any]:
@@ -195,7 +191,6 @@ def _tensors(cursor: GGUFCursor, count: int, metadata: dict[str, Any]) -> dict[s
     alignment = metadata.get("general.alignment", 32)
     if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
         raise ValueError(f"{cursor.path}: general.alignment must be a power of two, found {alignment!r}")
-    cursor.need(count, _MIN_TENSOR_BYTES, f"{count} tensors")
     entries = [(cursor.at, *_tensor(cursor, number)) for number in range(count)]
     start_of_data = -(-cursor.at // alignment) * alignment
     tensors: dict[str, GGUFTensor] = {}
@@ -208,16 +203,10 @@ def _tensors(cursor: GGUFCursor, count: int, metadata: dict[str, Any]) -> dict[s
         if offset + size > cursor.end:
             cursor.fail(f"{name}'s data ({size} bytes at {offset})", min(offset, cursor.end))
         tensors[name] = GGUFTensor(name, shape, quantisation, offset, size)
-    _refuse_overlap(cursor, tensors)
-    return tensors
-
-
-def _refuse_overlap(cursor: GGUFCursor, tensors: dict[str, GGUFTensor]) -> None:
-    """Reject tensors that share bytes: the file is damaged or malicious."""
-    ordered = sorted(tensors.values(), key=lambda tensor: tensor.offset)
-    for before, after in pairwise(ordered):
+    for before, after in pairwise(sorted(tensors.values(), key=lambda tensor: tensor.offset)):
         if before.offset + before.size > after.offset:
             cursor.fail(f"{after.name}'s data after the end of {before.name}'s", after.offset)
+    return tensors
 
 
 def _block(quantisation: int) -> tuple[int, int] | None:
@@ -257,89 +246,107 @@ _ALIGNMENT = 4
 
 @dataclass(frozen=True)
 class GGUFFile:
-    """An open GGUF file: metadata in memory, tensors on disk."""
+    """An open GGUF file, as a `TensorSource`: metadata in memory, tensors on disk."""
 
     path: Path
     metadata: dict[str, Any]
     tensors: dict[str, GGUFTensor]
     data: mmap.mmap
 
-    def stored(self, name: str, order_R: Tensor | None = None) -> StoredWeight | None:
-        """A matrix in its stored format: a view of the map, or a copy with rows in the order `order_R`.
+    @property
+    def label(self) -> str:
+        """The path, for messages."""
+        return str(self.path)
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of every tensor."""
+        return {name: tensor.shape for name, tensor in self.tensors.items()}
+
+    def stored(self, part: SourcePart) -> StoredWeight | None:
+        """A matrix in its stored format: a view of the map, or a copy with deinterleaved rows.
 
         None for vectors and for types without a kernel.
         """
-        return self._packed(name, order_R) if len(self.tensors[name].shape) == 2 else None
+        return self._packed(part) if len(self.tensors[part.source].shape) == 2 else None
 
-    def _packed(self, name: str, order_R: Tensor | None) -> StoredWeight | None:
-        """The rows of a tensor of any dimension; None for types without a kernel."""
-        tensor = self.tensors[name]
+    def fill(self, part: SourcePart, out: Tensor) -> None:
+        """Write the numbers of a tensor into `out`."""
+        weight = self._packed(part)
+        if weight is not None:
+            weight.restore(out=out.view(weight.shape))
+        else:
+            self._dequantise(self.tensors[part.source], out)
+            if part.heads:
+                out.copy_(out[deinterleaved_rows(part.heads, len(out))])
+        self.release(part)
+
+    def release(self, part: SourcePart) -> None:
+        """Let the system drop the mapped pages of a tensor; they are read again on access."""
+        tensor = self.tensors[part.source]
+        if hasattr(mmap, "MADV_DONTNEED"):
+            first = tensor.offset // mmap.PAGESIZE * mmap.PAGESIZE
+            self.data.madvise(mmap.MADV_DONTNEED, first, tensor.offset + tensor.size - first)
+
+    def _packed(self, part: SourcePart) -> StoredWeight | None:
+        """The rows of a tensor of any dimension; None for types without a kernel.
+
+        Rows are reordered while packed: a row is a whole number of blocks and smaller than its floats.
+        """
+        tensor = self.tensors[part.source]
         kind = GGML.get(tensor.quantisation)
         if kind is None:
             return None
         rows, columns = math.prod(tensor.shape[:-1]), tensor.shape[-1]
         packed = torch.frombuffer(self.data, dtype=torch.uint8, count=tensor.size, offset=tensor.offset)
         packed = packed.view(rows, -1)
-        if order_R is not None:  # `order_R` has one entry per row, or per number of a bias
+        if part.heads:  # one entry per row, or per number of a bias
+            order_R = deinterleaved_rows(part.heads, part.shape[0])
             packed = packed.view(len(order_R), -1)[order_R].view(rows, -1)
-            self.release(name)
+            self.release(part)
         elif tensor.offset % _ALIGNMENT:
             packed = packed.clone()
         weight = StoredWeight(kind, packed, (rows, columns))
-        if not weight.is_finite():
-            self._reject_not_finite(tensor)
+        self._check_finite(tensor, weight.is_finite())
         return weight
 
-    def fill(self, name: str, out: Tensor, order_R: Tensor | None = None) -> None:
-        """Write the numbers of a tensor into `out`, with rows in the order `order_R`.
-
-        Rows are reordered while packed: a row is a whole number of blocks and smaller than its floats.
-        """
-        tensor = self.tensors[name]
-        if out.numel() != math.prod(tensor.shape) or not out.is_contiguous():
-            raise ValueError(f"{name} has shape {list(tensor.shape)}: cannot fill {list(out.shape)} with it")
-        weight = self._packed(name, order_R)
-        if weight is not None:
-            weight.restore(out=out.view(weight.shape))
-        else:
-            packed = np.frombuffer(self.data, np.uint8, tensor.size, tensor.offset)
-            if order_R is not None:
-                packed = packed.reshape(len(order_R), -1)[order_R.numpy()].reshape(-1)
-            flat, start = out.view(-1).numpy(), 0
-            for numbers in self._unpack(tensor, packed):
-                flat[start : start + numbers.size] = numbers
-                start += numbers.size
-        self.release(name)
-
-    def release(self, name: str) -> None:
-        """Let the system drop the mapped pages of a tensor; they are read again on access."""
-        tensor = self.tensors[name]
-        if hasattr(mmap, "MADV_DONTNEED"):
-            first = tensor.offset // mmap.PAGESIZE * mmap.PAGESIZE
-            self.data.madvise(mmap.MADV_DONTNEED, first, tensor.offset + tensor.size - first)
-
-    def _unpack(self, tensor: GGUFTensor, packed: NDArray[np.uint8]) -> Iterator[NDArray[np.float32]]:
+    def _dequantise(self, tensor: GGUFTensor, out: Tensor) -> None:
+        """Write the numbers of a type without a kernel into `out`, chunk by chunk."""
         from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
         from gguf.quants import dequantize
 
         kind = GGMLQuantizationType(tensor.quantisation)
         block, block_bytes = GGML_QUANT_SIZES[kind]
-        stride = max(1, _NUMBERS_PER_CHUNK // block) * block_bytes
-        for start in range(0, packed.size, stride):
+        blocks = max(1, _NUMBERS_PER_CHUNK // block)
+        packed = np.frombuffer(self.data, np.uint8, tensor.size, tensor.offset).reshape(-1, block_bytes)
+        flat = out.view(-1).numpy()
+        for start in range(0, len(packed), blocks):
             try:
                 # One long row: `dequantize` would split short ones into groups of sixteen.
-                numbers = dequantize(packed[None, start : start + stride], kind)[0]
+                numbers = dequantize(packed[start : start + blocks].reshape(1, -1), kind)[0]
             except NotImplementedError:
                 raise ValueError(
                     f"{self.path}: tensor {tensor.name!r} is stored as {kind.name}, which the installed gguf "
                     "package cannot dequantise"
                 ) from None
-            if not np.isfinite(numbers).all():
-                self._reject_not_finite(tensor)
-            yield numbers
+            self._check_finite(tensor, bool(np.isfinite(numbers).all()))
+            flat[start * block : start * block + numbers.size] = numbers
 
-    def _reject_not_finite(self, tensor: GGUFTensor) -> NoReturn:
-        raise ValueError(f"{self.path}: tensor {tensor.name!r} holds NaN or infinity: the file is damaged")
+    def _check_finite(self, tensor: GGUFTensor, is_finite: bool) -> None:
+        if not is_finite:
+            raise ValueError(
+                f"{self.path}: tensor {tensor.name!r} holds NaN or infinity: the file is damaged"
+            )
+
+
+def deinterleaved_rows(heads: int, rows: int) -> Tensor:
+    """For each of our rows, the index of the stored row.
+
+        stored row  2i + s   of a head   ←→   our row  s·I/2 + i,    s ∈ {0, 1}
+
+    llama.cpp rotates adjacent pairs of a Llama head, (2i, 2i+1), and this package (i, i + I/2).
+    """
+    return torch.arange(rows).view(heads, -1, 2).transpose(1, 2).reshape(-1)
 
 
 def is_gguf(path: Path) -> bool:

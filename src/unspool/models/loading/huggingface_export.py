@@ -11,7 +11,7 @@ tempered, bilinear) are exported with their W; others are rejected.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,15 +23,15 @@ from torch import Tensor
 
 from unspool.heads import SoftmaxHeadConfig
 from unspool.heads.softmax import TiedSoftmax
+from unspool.models.loading.causal_families import ACTIVATIONS, CAUSAL_FAMILIES
 from unspool.models.loading.config_reader import ConfigReader
-from unspool.models.loading.huggingface_folder import GPT2
-from unspool.models.loading.llama_families import LLAMA
+from unspool.models.loading.huggingface_folder import AnyConfig
 from unspool.models.loading.safetensors_files import WEIGHTS, write_safetensors
-from unspool.models.loading.seq2seq_families import SEQ2SEQ_FAMILIES
-from unspool.models.loading.weight_layout import SourcePart, TargetTensor, plan_seq2seq_tensors, plan_tensors
+from unspool.models.loading.seq2seq_families import SEQ2SEQ_FAMILIES, T5_ACTIVATIONS
+from unspool.models.loading.weight_layout import SourcePart, WeightLayout, plan_tensors
 from unspool.models.lora import merged_weights
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
-from unspool.models.transformer_seq2seq import TransformerSeq2Seq, TransformerSeq2SeqConfig
+from unspool.models.transformer_seq2seq import TransformerSeq2Seq
 from unspool.tokenization.tokenizer import TOKENIZER_FILE, Tokenizer, id_to_token
 
 if TYPE_CHECKING:
@@ -52,50 +52,93 @@ class HuggingFaceExport:
     """Tensors that the class creates without a stored value."""
 
 
-UNSUPPORTED_OPTIONS = (
-    *("attention_cap", "embed_scale", "norm_place", "qk_norm", "rotary_factor", "rotary_width"),
-    *("rotary_yarn", "unrotated_layers", "window_rotary_base"),
-)
-"""Options that neither Llama nor GPT-2 has."""
+def export_to_huggingface(model: TransformerLM | TransformerSeq2Seq) -> HuggingFaceExport:
+    """Export a model as the class of transformers with the same output. LoRA adapters are merged.
 
-
-def export_causal_lm(model: TransformerLM) -> HuggingFaceExport:
-    """Export a language model as `LlamaForCausalLM`, `MistralForCausalLM` or `GPT2LMHeadModel`.
-
-    Mistral is Llama with sliding-window attention in every layer and without biases. Adapters are merged.
+    The exported configuration is read back and compared, so that unsupported options are rejected.
     """
-    if not isinstance(model, TransformerLM):
-        raise TypeError(
-            f"cannot export a {type(model).__name__} to Hugging Face: expected a TransformerLM or a "
-            "TransformerSeq2Seq"
-        )
-    config, head = model.config, _head_weights(model)
-    shared = {"tie_word_embeddings": not head, **_special_tokens(model.tokenizer)}
-    if config.attention != "query_key":
+    if isinstance(model, TransformerSeq2Seq):
+        return _export_seq2seq(model)
+    if isinstance(model, TransformerLM):
+        return _export_causal_lm(model)
+    raise TypeError(
+        f"cannot export a {type(model).__name__} to Hugging Face: expected a TransformerLM or a "
+        "TransformerSeq2Seq"
+    )
+
+
+def _export_causal_lm(model: TransformerLM) -> HuggingFaceExport:
+    """Mistral is Llama with sliding-window attention in every layer and without biases."""
+    c, head = model.config, _head_weights(model)
+    family = "gpt2" if c.norm == "layer" else "mistral" if c.windowed_layers else "llama"
+    architecture = CAUSAL_ARCHITECTURES[family]
+    if c.attention != "query_key":
         raise _cannot_export(
-            f"attention={config.attention!r}",
-            "restore the keys first (unspool.models.key_elimination.with_keys)",
+            f"attention={c.attention!r}", "restore the keys first (unspool.models.key_elimination.with_keys)"
         )
-    for name in UNSUPPORTED_OPTIONS:
-        if getattr(config, name) != getattr(TransformerConfig, name):
-            raise _cannot_export(f"{name}={getattr(config, name)!r:.60}")
-    kind = (config.norm, config.positions, config.activation)
-    is_llama = kind == ("rms", "rotary", "swiglu")
-    if config.windowed_layers and not (is_llama and len(config.windowed_layers) == config.layers):
-        raise _cannot_export("a sliding window in some layers, or in GPT-2,")
-    if is_llama and config.windowed_layers:
-        family, architecture, settings = "mistral", "MistralForCausalLM", _mistral_config(config)
-    elif is_llama:
-        family, architecture, settings = "llama", "LlamaForCausalLM", _llama_config(config)
-    elif kind == ("layer", "learned", "gelu_tanh"):
-        family, architecture, settings = "gpt2", "GPT2LMHeadModel", _gpt2_config(config)
-    else:
-        what = f"norm={config.norm!r}, positions={config.positions!r}, activation={config.activation!r}"
-        raise _cannot_export(what, "it is neither Llama nor GPT-2")
-    layout = LLAMA if is_llama else GPT2
-    body = plan_tensors(replace(config, head=None, tied=True), layout)  # `head` has the output matrix
-    weights = _stored_weights(body, _detached_weights(model)) | head
-    return HuggingFaceExport(family, architecture, {**settings, **shared}, weights)
+    settings = _gpt2_config(c) if family == "gpt2" else _llama_config(c)
+    exported, layout = CAUSAL_FAMILIES[family](ConfigReader(f"{architecture}'s settings", settings))
+    _check_config(c, exported, architecture)
+    settings |= {"tie_word_embeddings": not head, **_special_tokens(model.tokenizer)}
+    body = {name: it for name, it in _detached_weights(model).items() if not name.startswith("head.")}
+    return HuggingFaceExport(family, architecture, settings, _split_weights(c, body, layout) | head)
+
+
+def _export_seq2seq(model: TransformerSeq2Seq) -> HuggingFaceExport:
+    c = model.config
+    if c.positions not in SEQ2SEQ_ARCHITECTURES:
+        known = ", ".join(SEQ2SEQ_ARCHITECTURES)
+        raise _cannot_export(f"an encoder–decoder with positions={c.positions!r}", f"only {known} can")
+    family, architecture = SEQ2SEQ_ARCHITECTURES[c.positions]
+    head = SoftmaxHeadConfig() if c.head is None else c.head
+    if not isinstance(head, SoftmaxHeadConfig) or head.tied not in (None, c.tied):
+        raise _cannot_export(f"the head {head!r:.60}", "only a softmax tied as the model is can")
+    if head.bias and family == "t5":
+        raise _cannot_export("a bias of T5's head")
+    settings = _t5_config(model) if family == "t5" else _marian_config(model)
+    if family == "bart":
+        settings["pad_token_id"] = 1  # in all BART vocabularies
+    exported, layout = SEQ2SEQ_FAMILIES[family](ConfigReader(f"{architecture}'s settings", settings))
+    _check_config(replace(c, embed_scale=model.scale), exported, architecture)
+    ours = _detached_weights(model)
+    weights = _split_weights(c, ours, layout)
+    sides = ("encoder", "decoder") if family == "t5" else ("model.encoder", "model.decoder")
+    copies = [f"{side}.embed_tokens.weight" for side in sides]
+    if not c.tied and family != "t5":  # the class then has an embedding for each side
+        weights |= dict.fromkeys(copies, ours["embed.weight"])
+    positions = [f"{side}.embed_positions.weight" for side in sides]
+    implied = frozenset([*copies, *positions, "final_logits_bias"])
+    return HuggingFaceExport(family, architecture, settings, weights, implied)
+
+
+CAUSAL_ARCHITECTURES = {
+    "gpt2": "GPT2LMHeadModel",
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+}
+"""`model_type` → class name."""
+SEQ2SEQ_ARCHITECTURES = {
+    "learned": ("bart", "BartForConditionalGeneration"),
+    "sinusoidal_halves": ("marian", "MarianMTModel"),
+    "relative": ("t5", "T5ForConditionalGeneration"),
+}
+"""Our positions → `model_type` and class name."""
+_BART_NAMES = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())} | {"silu": "swish"}
+_T5_NAMES = {ours: theirs for theirs, ours in T5_ACTIVATIONS.items()}
+UNCHECKED_FIELDS = ("bos", "dropout", "eos", "head", "tied")
+"""Fields that are not compared: they are stored elsewhere, or do not affect the output."""
+
+
+def _check_config(ours: AnyConfig, exported: AnyConfig, architecture: str) -> None:
+    """Reject a model that differs from the configuration which the exported settings describe."""
+    for it in fields(ours):
+        value, other = getattr(ours, it.name), getattr(exported, it.name)
+        if it.name in ("kv_heads", "head_width"):  # None is a default
+            key = "key_value_heads" if it.name == "kv_heads" else "each_width"
+            value, other = getattr(ours, key), getattr(exported, key)
+        is_unlimited = it.name == "context" and value is None
+        if it.name not in UNCHECKED_FIELDS and value != other and not is_unlimited:
+            raise _cannot_export(f"{it.name}={value!r:.60} ({architecture} has {other!r:.60})")
 
 
 def _cannot_export(what: str, remedy: str = 'save with format="unspool"') -> ValueError:
@@ -113,128 +156,19 @@ def _head_weights(model: TransformerLM) -> dict[str, Tensor]:
     return {} if isinstance(model.head, TiedSoftmax) else {"lm_head.weight": matrix_VD.detach()}
 
 
-def _special_tokens(text: TokenizerLike | None) -> dict[str, Any]:
-    """BOS and EOS of the tokenizer; None without one, to override the defaults of transformers."""
-    eos = [] if text is None else sorted(text.eos_ids)
-    return {
-        "bos_token_id": None if text is None else text.bos_id,
-        "eos_token_id": (eos[0] if len(eos) == 1 else eos) if eos else None,
-    }
-
-
-def _llama_config(c: TransformerConfig) -> dict[str, Any]:
-    if c.qkv_bias:
-        raise _cannot_export("qkv_bias without other biases (Qwen 2)")
-    rope: dict[str, Any] = {"rope_type": "default", "rope_theta": c.rotary_base}
-    if c.rotary_scaling is not None:
-        rope |= {
-            "rope_type": "llama3",
-            "factor": c.rotary_scaling.factor,
-            "low_freq_factor": c.rotary_scaling.low_freq_factor,
-            "high_freq_factor": c.rotary_scaling.high_freq_factor,
-            "original_max_position_embeddings": c.rotary_scaling.original_context,
-        }
-    return {
-        "vocab_size": c.vocab_size,
-        "hidden_size": c.width,
-        "num_hidden_layers": c.layers,
-        "num_attention_heads": c.heads,
-        "num_key_value_heads": c.key_value_heads,
-        "head_dim": c.each_width,
-        "intermediate_size": c.inner_width,
-        "max_position_embeddings": c.context,
-        "rms_norm_eps": c.norm_eps,
-        "rope_parameters": rope,
-        "attention_bias": c.bias,
-        "mlp_bias": c.bias,
-    }
-
-
-def _mistral_config(c: TransformerConfig) -> dict[str, Any]:
-    if c.bias:
-        raise ValueError('Mistral has no biases: save with format="unspool"')
-    llama = _llama_config(c)
-    del llama["attention_bias"], llama["mlp_bias"]
-    return {**llama, "sliding_window": c.window}
-
-
-def _gpt2_config(c: TransformerConfig) -> dict[str, Any]:
-    if not c.bias or c.key_value_heads != c.heads or c.heads * c.each_width != c.width:
-        raise ValueError("GPT-2 has biases, as many key–value heads as heads, and heads × head_width = width")
-    return {
-        "vocab_size": c.vocab_size,
-        "n_embd": c.width,
-        "n_layer": c.layers,
-        "n_head": c.heads,
-        "n_inner": c.inner_width,
-        "n_positions": c.context,
-        "layer_norm_epsilon": c.norm_eps,
-    }
-
-
-ARCHITECTURES = {
-    "learned": ("bart", "BartForConditionalGeneration"),
-    "sinusoidal_halves": ("marian", "MarianMTModel"),
-    "relative": ("t5", "T5ForConditionalGeneration"),
-}
-"""Our positions → `model_type` and class name."""
-UNCHECKED_FIELDS = ("bos", "dropout", "eos", "head", "tied")
-"""Fields that are not compared: they are stored elsewhere, or do not affect the output."""
-_T5_ACTIVATIONS = {
-    "relu": "relu",
-    "gelu": "gelu",
-    "silu": "silu",
-    "geglu": "gated-gelu",
-    "swiglu": "gated-silu",
-}
-_BART_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu", "silu": "swish"}
-
-
-def export_to_huggingface(model: TransformerLM | TransformerSeq2Seq) -> HuggingFaceExport:
-    """Export a model as the class of transformers with the same output."""
-    return export_seq2seq(model) if isinstance(model, TransformerSeq2Seq) else export_causal_lm(model)
-
-
-def export_seq2seq(model: TransformerSeq2Seq) -> HuggingFaceExport:
-    """Export an encoder–decoder as BART, Marian or T5. LoRA adapters are merged.
-
-    The exported configuration is read back and compared, so that unsupported options are rejected.
-    """
-    c = model.config
-    if c.positions not in ARCHITECTURES:
-        known = ", ".join(ARCHITECTURES)
-        raise _cannot_export(f"an encoder–decoder with positions={c.positions!r}", f"only {known} can")
-    family, architecture = ARCHITECTURES[c.positions]
-    _check_head(c, family)
-    settings = CONFIGS[family](model)
-    exported, layout = SEQ2SEQ_FAMILIES[family](
-        ConfigReader(f"{architecture}'s settings", {"model_type": family, **settings})
-    )
-    _check_config(model, exported, architecture)
-    ours = _detached_weights(model)
-    weights = _stored_weights(plan_seq2seq_tensors(c, layout), ours)
-    copies = [f"{side}.embed_tokens.weight" for side in ("encoder", "decoder")]
-    copies = copies if family == "t5" else [f"model.{name}" for name in copies]
-    if not c.tied and family != "t5":  # the class then has an embedding for each side
-        weights |= dict.fromkeys(copies, ours["embed.weight"])
-    positions = [f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder")]
-    implied = frozenset([*copies, *positions, "final_logits_bias"])
-    return HuggingFaceExport(family, architecture, settings, weights, implied)
-
-
 def _detached_weights(model: TransformerLM | TransformerSeq2Seq) -> dict[str, Tensor]:
     return {name: value.detach() for name, value in merged_weights(model).items()}
 
 
-def _stored_weights(targets: Iterable[TargetTensor], ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _split_weights(c: AnyConfig, ours: Mapping[str, Tensor], layout: WeightLayout) -> dict[str, Tensor]:
     """The inverse of reading weights: split our tensors into those of a Hugging Face file."""
-    stored: dict[str, Tensor] = {}
-    for target in targets:
-        rows = [part.shape[0] for part in target.parts]
-        for part, values in zip(target.parts, torch.split(ours[target.name], rows), strict=True):
-            if part.source is not None:
-                stored[part.source] = _stored_layout(part, values)
-    return stored
+    shapes = {name: tuple(it.shape) for name, it in ours.items()}
+    return {
+        part.source: _stored_layout(part, values)
+        for target in plan_tensors(c, shapes, layout)
+        if target.parts
+        for part, values in zip(target.parts, target.split(ours[target.name]), strict=True)
+    }
 
 
 def _stored_layout(part: SourcePart, values: Tensor) -> Tensor:
@@ -248,23 +182,52 @@ def _stored_layout(part: SourcePart, values: Tensor) -> Tensor:
     return values.t() if part.transposed else values
 
 
-def _check_head(c: TransformerSeq2SeqConfig, family: str) -> None:
-    head = SoftmaxHeadConfig() if c.head is None else c.head
-    if not isinstance(head, SoftmaxHeadConfig) or head.tied not in (None, c.tied):
-        raise _cannot_export(f"the head {head!r:.60}", "only a softmax tied as the model is can")
-    if head.bias and family == "t5":
-        raise ValueError('T5 does not support a bias of the head: save with format="unspool"')
+def _special_tokens(text: TokenizerLike | None) -> dict[str, Any]:
+    """BOS and EOS of the tokenizer; None without one, to override the defaults of transformers."""
+    eos = [] if text is None else sorted(text.eos_ids)
+    return {
+        "bos_token_id": None if text is None else text.bos_id,
+        "eos_token_id": (eos[0] if len(eos) == 1 else eos) if eos else None,
+    }
 
 
-def _check_config(model: TransformerSeq2Seq, exported: TransformerSeq2SeqConfig, architecture: str) -> None:
-    """Reject a model that differs from the configuration which the exported settings describe."""
-    ours = replace(model.config, embed_scale=model.scale, kv_heads=model.config.key_value_heads)
-    ours = replace(ours, head_width=ours.each_width)
-    exported = replace(exported, kv_heads=exported.key_value_heads, head_width=exported.each_width)
-    for it in fields(ours):
-        value, other = getattr(ours, it.name), getattr(exported, it.name)
-        if it.name not in UNCHECKED_FIELDS and value != other:
-            raise _cannot_export(f"{it.name}={value!r:.60} ({architecture} has {other!r:.60})")
+def _llama_config(c: TransformerConfig) -> dict[str, Any]:
+    rope: dict[str, Any] = {"rope_type": "default", "rope_theta": c.rotary_base}
+    if c.rotary_scaling is not None:
+        rope |= {
+            "rope_type": "llama3",
+            "factor": c.rotary_scaling.factor,
+            "low_freq_factor": c.rotary_scaling.low_freq_factor,
+            "high_freq_factor": c.rotary_scaling.high_freq_factor,
+            "original_max_position_embeddings": c.rotary_scaling.original_context,
+        }
+    own = (
+        {"sliding_window": c.window} if c.windowed_layers else {"attention_bias": c.bias, "mlp_bias": c.bias}
+    )
+    return own | {
+        "vocab_size": c.vocab_size,
+        "hidden_size": c.width,
+        "num_hidden_layers": c.layers,
+        "num_attention_heads": c.heads,
+        "num_key_value_heads": c.key_value_heads,
+        "head_dim": c.each_width,
+        "intermediate_size": c.inner_width,
+        "max_position_embeddings": c.context,
+        "rms_norm_eps": c.norm_eps,
+        "rope_parameters": rope,
+    }
+
+
+def _gpt2_config(c: TransformerConfig) -> dict[str, Any]:
+    return {
+        "vocab_size": c.vocab_size,
+        "n_embd": c.width,
+        "n_layer": c.layers,
+        "n_head": c.heads,
+        "n_inner": c.inner_width,
+        "n_positions": c.context,
+        "layer_norm_epsilon": c.norm_eps,
+    }
 
 
 def _seq2seq_special_tokens(model: TransformerSeq2Seq) -> dict[str, Any]:
@@ -281,10 +244,6 @@ def _seq2seq_special_tokens(model: TransformerSeq2Seq) -> dict[str, Any]:
     }
 
 
-def _bart_config(model: TransformerSeq2Seq) -> dict[str, Any]:
-    return _marian_config(model) | {"pad_token_id": 1}  # in all BART vocabularies
-
-
 def _marian_config(model: TransformerSeq2Seq) -> dict[str, Any]:
     c = model.config
     sides = {"attention_heads": c.heads, "ffn_dim": c.inner_width}
@@ -296,7 +255,7 @@ def _marian_config(model: TransformerSeq2Seq) -> dict[str, Any]:
         "encoder_layers": c.encoder_layers,
         "decoder_layers": c.decoder_layers,
         **{f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in sides.items()},
-        "activation_function": _BART_ACTIVATIONS.get(c.activation, c.activation),
+        "activation_function": _BART_NAMES.get(c.activation, c.activation),
         "scale_embedding": model.scale != 1.0,
         "forced_eos_token_id": None,
     }
@@ -315,16 +274,8 @@ def _t5_config(model: TransformerSeq2Seq) -> dict[str, Any]:
         "relative_attention_num_buckets": c.relative_buckets,
         "relative_attention_max_distance": c.relative_distance,
         "layer_norm_epsilon": c.norm_eps,
-        "feed_forward_proj": _T5_ACTIVATIONS.get(c.activation, c.activation),
+        "feed_forward_proj": _T5_NAMES.get(c.activation, c.activation),
     }
-
-
-CONFIGS: dict[str, Callable[[TransformerSeq2Seq], dict[str, Any]]] = {
-    "bart": _bart_config,
-    "marian": _marian_config,
-    "t5": _t5_config,
-}
-"""`model_type` → configuration."""
 
 
 SPECIAL_TOKEN_KEYS = ("bos_token_id", "decoder_start_token_id", "eos_token_id", "pad_token_id")

@@ -16,10 +16,9 @@ import unspool.models
 from unspool import config
 from unspool.engine.engine_choice import parse_engine
 from unspool.lazy import gc_paused
-from unspool.models.loading.assembly import build_model
 from unspool.models.loading.gguf_file import is_gguf, open_gguf
-from unspool.models.loading.gguf_weights import gguf_weights
-from unspool.models.loading.huggingface_folder import huggingface_weights
+from unspool.models.loading.gguf_weights import load_gguf
+from unspool.models.loading.huggingface_folder import load_huggingface
 from unspool.models.loading.run_folder import is_run_folder, load_folder
 from unspool.models.loading.safetensors_files import PICKLES
 from unspool.models.loading.weights import (
@@ -252,8 +251,7 @@ def _load_huggingface(folder: Path, weights: WeightFormat) -> SequenceModel:
             f"{folder} is not a model: it has no config.json; expected a run folder or a Hugging Face folder "
             f"(config.json, model.safetensors, tokenizer.json){hint}"
         )
-    config, state = huggingface_weights(folder, weights)
-    model = build_model(config, state, load_huggingface_tokenizer(folder), str(folder))
+    model = load_huggingface(folder, load_huggingface_tokenizer(folder), weights)
     if model.tokenizer is None:
         model.config_eos_ids |= {it for it in eos_ids_from_folder(folder) if 0 <= it < model.vocab_size}
     return model
@@ -276,5 +274,4 @@ def _load_file(path: Path, weights: WeightFormat) -> TransformerLM:
 
 def _load_gguf(path: Path, weights: WeightFormat) -> TransformerLM:
     file = open_gguf(path)
-    config, state = gguf_weights(file, weights)
-    return build_model(config, state, load_gguf_tokenizer(file), str(path))
+    return load_gguf(file, load_gguf_tokenizer(file), weights)

@@ -13,6 +13,7 @@ import torch
 
 from unspool.io import read_json_object
 from unspool.models.loading.safetensors_files import open_safetensors
+from unspool.models.loading.weight_layout import SourcePart
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,8 +32,8 @@ def output_matrix_of_gguf(file: GGUFFile) -> Tensor | None:
     name = next((name for name in GGUF_NAMES if name in file.tensors), None)
     if name is None or any(key.endswith(SOFTCAP_KEY) for key in file.metadata):
         return None
-    matrix = torch.empty(file.tensors[name].shape)
-    file.fill(name, matrix)
+    matrix = torch.empty(file.shapes[name])
+    file.fill(SourcePart(name, file.shapes[name]), matrix)
     return matrix
 
 

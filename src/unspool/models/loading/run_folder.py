@@ -2,14 +2,12 @@
 
     {"format": "unspool", "version": 1, "config": {"kind": "transformer_lm", …}}
 
-Writing is atomic. Reading maps the float32 matrices of large models into memory without copying; those of
-small models are copied into large pages, which makes a step a seventh faster. The weights have a checksum.
+Writing is atomic. The weights have a checksum.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from os import PathLike, fspath
 from pathlib import Path
@@ -19,15 +17,13 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from unspool.config import unknown
-from unspool.engine.stored_weights import WEIGHT_MEMORY
 from unspool.engine.weight_formats import all_finite
 from unspool.io import complete_folder, new_folder, read_json_object
 from unspool.models import MODELS, config_from_dict, config_to_dict
-from unspool.models.loading.assembly import assign_weights, build_on_meta, check_shapes
+from unspool.models.loading.assembly import build_model
 from unspool.models.loading.huggingface_export import check_tokenizer, write_huggingface
 from unspool.models.loading.safetensors_files import WEIGHTS, open_safetensors, write_safetensors
-from unspool.models.loading.weight_layout import SourcePart, TargetTensor
-from unspool.models.loading.weights import READERS, WeightFormat, storable_weights
+from unspool.models.loading.weights import WeightFormat
 from unspool.models.lora import without_adapters
 from unspool.tokenization.tokenizer import SETTINGS_FILE, TOKENIZER_FILE, Tokenizer
 
@@ -36,8 +32,6 @@ if TYPE_CHECKING:
 
 CONFIG = "config.json"
 FORMAT, VERSION = "unspool", 1
-MAX_COPIED_WEIGHTS = 2**26
-"""Largest model whose weights are copied on loading: a quarter of a gigabyte."""
 
 
 class Saveable(Protocol):
@@ -90,17 +84,8 @@ def is_run_folder(path: Path) -> bool:
 def load_folder(path: Path, weights: WeightFormat = "float32") -> Any:
     """Load the model of a run folder. Float32 weights are private maps or copies, so training is safe."""
     folder = complete_folder(path)
-    config, files = run_config(folder), open_safetensors(folder)
-    model = build_on_meta(config, load_run_tokenizer(folder), str(folder), len(files.files))
-    check_shapes(model, files.shapes, str(folder))  # before a tensor is read
-    matrices = storable_weights(model)
-    state = {
-        name: READERS[weights](files, TargetTensor(name, shape, (SourcePart(name, shape),), name in matrices))
-        for name, shape in files.shapes.items()
-    }
-    if weights == "float32" and sum(map(math.prod, files.shapes.values())) <= MAX_COPIED_WEIGHTS:
-        state = {name: WEIGHT_MEMORY.copy(it) for name, it in state.items() if isinstance(it, Tensor)}
-    return assign_weights(model, state, str(folder))
+    tokenizer = load_run_tokenizer(folder)
+    return build_model(run_config(folder), open_safetensors(folder), tokenizer=tokenizer, weights=weights)
 
 
 def load_run_tokenizer(folder: Path) -> Tokenizer | None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -55,7 +55,6 @@ class SafetensorsFiles:
 
     def stored(self, part: SourcePart) -> StoredWeight | None:
         """The matrix in its stored dtype, memory-mapped unless transposed; None for vectors."""
-        assert part.source is not None
         if len(part.shape) != 2:
             return None
         tensor = self._rows(part)
@@ -64,33 +63,31 @@ class SafetensorsFiles:
         tensor = tensor.T.contiguous() if part.transposed else tensor
         rows, columns = tensor.shape
         weight = StoredWeight(_FORMATS[tensor.dtype], tensor.view(torch.uint8), (rows, columns))
-        if not weight.is_finite():
-            self._reject_not_finite(part.source)
+        self._check_finite(part.source, weight.is_finite())
         return weight
 
     def fill(self, part: SourcePart, out: Tensor) -> None:
         """Write the numbers of a part into `out`."""
-        assert part.source is not None
         tensor = self._rows(part)
         out.copy_(tensor.T if part.transposed else tensor)
-        if not all_finite(out):
-            self._reject_not_finite(part.source)
+        self._check_finite(part.source, all_finite(out))
 
     def release(self, part: SourcePart) -> None:
         """Do nothing: the library maps the file in one piece."""
 
     def _rows(self, part: SourcePart) -> Tensor:
         """The stored tensor without skipped rows."""
-        assert part.source is not None
         tensor = self.tensor(part.source)
         if part.is_row:
             return tensor[0]
         return tensor[part.skipped_rows :] if part.skipped_rows else tensor
 
-    def _reject_not_finite(self, name: str) -> NoReturn:
-        raise ValueError(
-            f"{self.label}: tensor {name!r} holds NaN or infinity: the file is damaged, or training diverged"
-        )
+    def _check_finite(self, name: str, is_finite: bool) -> None:
+        if not is_finite:
+            raise ValueError(
+                f"{self.label}: tensor {name!r} holds NaN or infinity: the file is damaged, or training "
+                "diverged"
+            )
 
 
 def open_safetensors(folder: Path) -> SafetensorsFiles:

@@ -18,22 +18,12 @@ from collections.abc import Callable
 from typing import Any
 
 from unspool.heads import SoftmaxHeadConfig
+from unspool.models.loading.causal_families import ACTIVATIONS, divide_width
 from unspool.models.loading.config_reader import ConfigReader, UnsupportedModelError
-from unspool.models.loading.llama_families import divide_width
 from unspool.models.loading.weight_layout import WeightLayout
 from unspool.models.transformer_seq2seq import TransformerSeq2SeqConfig
 
 Seq2SeqFamily = Callable[[ConfigReader], tuple[TransformerSeq2SeqConfig, WeightLayout]]
-
-BART_ACTIVATIONS = {
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "relu": "relu",
-    "silu": "silu",
-    "swish": "silu",
-}
-"""Hugging Face's name of an activation → ours."""
 
 
 def _bart_side(ours: str, theirs: str) -> dict[str, tuple[str, ...]]:
@@ -78,19 +68,9 @@ def shared_size(settings: ConfigReader, name: str) -> int:
     return sizes[0]
 
 
-def read_activation(settings: ConfigReader, key: str, default: str) -> str:
-    """Our name of an activation."""
-    name = settings.string(key, default)
-    if name not in BART_ACTIVATIONS:
-        raise UnsupportedModelError(
-            f"{settings.source}: {key} {name!r:.40} is unknown; known are {', '.join(BART_ACTIVATIONS)}"
-        )
-    return BART_ACTIVATIONS[name]
-
-
 def token_id(settings: ConfigReader, key: str, default: int | None = None) -> int | None:
     """A token id, or None if absent."""
-    value = settings.values.get(key, default)
+    value = settings.get(key, default)
     listed = value if isinstance(value, list) else [value]
     if not all(it is None or (type(it) is int and it >= 0) for it in listed):
         raise ValueError(f"{settings.source}: {key} is {value!r:.40}; expected the id of a token")
@@ -129,7 +109,7 @@ def _bart_like(settings: ConfigReader, **more: Any) -> TransformerSeq2SeqConfig:
         context=settings.integer("max_position_embeddings", 1024),
         norm="layer",
         norm_place="post",
-        activation=read_activation(settings, "activation_function", "gelu"),
+        activation=settings.choose("activation_function", ACTIVATIONS, "gelu"),
         bias=True,
         tied=settings.flag("tie_word_embeddings", True),
         head=SoftmaxHeadConfig(bias=True),
@@ -221,12 +201,8 @@ def _t5(settings: ConfigReader) -> tuple[TransformerSeq2SeqConfig, WeightLayout]
     """
     settings.require("is_encoder_decoder", True)
     settings.require("is_decoder", False)
+    activation = settings.choose("feed_forward_proj", T5_ACTIVATIONS, "relu")
     network = settings.string("feed_forward_proj", "relu")
-    if network not in T5_ACTIVATIONS:
-        raise UnsupportedModelError(
-            f"{settings.source}: feed_forward_proj {network!r:.40} is unknown; known are "
-            + ", ".join(T5_ACTIVATIONS)
-        )
     gated = network.startswith("gated")
     settings.require("is_gated_act", gated)  # transformers derives these two, and they take precedence
     settings.require("dense_act_fn", {"gated-gelu": "gelu_new"}.get(network, network.removeprefix("gated-")))
@@ -243,7 +219,7 @@ def _t5(settings: ConfigReader) -> tuple[TransformerSeq2SeqConfig, WeightLayout]
         positions="relative",
         relative_buckets=settings.integer("relative_attention_num_buckets", 32),
         relative_distance=settings.integer("relative_attention_max_distance", 128),
-        activation=T5_ACTIVATIONS[network],
+        activation=activation,
         embed_scale=1.0,
         bos=decoder_start_id(settings, None, None),
         eos=token_id(settings, "eos_token_id", 1),
@@ -252,29 +228,19 @@ def _t5(settings: ConfigReader) -> tuple[TransformerSeq2SeqConfig, WeightLayout]
         "encoder.blocks.{}.feed_forward.up": _up("encoder", 1, gated),
         "blocks.{}.feed_forward.up": _up("decoder", 2, gated),
     }
+    # The head reads hidden states divided by √D; older configurations say so by tying.
+    is_scaled = settings.flag("scale_decoder_outputs", settings.flag("tie_word_embeddings", True))
+    query, plain = (math.sqrt(head_width), 0.0), (1.0, 0.0)
     return config, WeightLayout(
         T5_NAMES | names,
         ignored=r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
-        affine=_factors(
-            math.sqrt(head_width), 1 / math.sqrt(width) if _scales_decoder_output(settings) else 1.0
-        ),
+        affine={
+            "encoder.blocks.{}.attention.qkv": (query, plain, plain),
+            "blocks.{}.attention.qkv": (query, plain, plain),
+            "blocks.{}.cross_attention.query": (query,),
+            "norm": ((1 / math.sqrt(width) if is_scaled else 1.0, 0.0),),
+        },
     )
-
-
-def _scales_decoder_output(settings: ConfigReader) -> bool:
-    """True if the head reads hidden states divided by √D; older configurations say so by tying."""
-    tied = settings.flag("tie_word_embeddings", True)
-    return settings.flag("scale_decoder_outputs", tied)
-
-
-def _factors(query: float, last: float) -> dict[str, tuple[tuple[float, float], ...]]:
-    queries, plain = (query, 0.0), (1.0, 0.0)
-    return {
-        "encoder.blocks.{}.attention.qkv": (queries, plain, plain),
-        "blocks.{}.attention.qkv": (queries, plain, plain),
-        "blocks.{}.cross_attention.query": (queries,),
-        "norm": ((last, 0.0),),
-    }
 
 
 SEQ2SEQ_FAMILIES: dict[str, Seq2SeqFamily] = {"bart": _bart, "marian": _marian, "t5": _t5}

@@ -9,16 +9,16 @@ Shapes: D width, H heads, K key–value heads, I head width, F inner width, V vo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from unspool.heads import SoftmaxHeadConfig
-from unspool.nn.transformer import GATED
+import torch
 
 if TYPE_CHECKING:
-    from unspool.models.transformer_lm import TransformerConfig
-    from unspool.models.transformer_seq2seq import TransformerSeq2SeqConfig
+    from torch import Tensor
+
     from unspool.models.transformer_shape import TransformerShape
 
 
@@ -47,8 +47,8 @@ class WeightLayout:
 class SourcePart:
     """Rows of one of our tensors that are read from one tensor of a file."""
 
-    source: str | None
-    """Name in the file; None for zeros (a bias that the file does not store)."""
+    source: str
+    """Name in the file."""
     shape: tuple[int, ...]
     """Shape in our tensor."""
     transposed: bool = False
@@ -80,167 +80,52 @@ class SourcePart:
 
 @dataclass(frozen=True, slots=True)
 class TargetTensor:
-    """One of our tensors and the parts stacked to form it."""
+    """One of our tensors and the parts stacked to form it; without parts it is zero."""
 
     name: str
     shape: tuple[int, ...]
     parts: tuple[SourcePart, ...]
-    is_matrix: bool = False
-    """It is a projection or an embedding, so it can stay in its stored format."""
+
+    def split(self, tensor: Tensor) -> Sequence[Tensor]:
+        """The rows of each part."""
+        if len(self.parts) == 1:
+            return (tensor,)
+        return torch.split(tensor, [part.shape[0] for part in self.parts])
 
 
-@dataclass(frozen=True, slots=True)
-class ModuleShape:
-    """Shape of one of our modules."""
-
-    rows: tuple[int, ...]
-    """Rows of each stacked part."""
-    columns: int | None
-    bias: bool = False
-    is_projection: bool = False
-    heads: tuple[int, ...] = ()
-    is_matrix: bool = False
+def plan_tensors(
+    config: TransformerShape, shapes: Mapping[str, tuple[int, ...]], layout: WeightLayout
+) -> list[TargetTensor]:
+    """Our tensors, given their shapes, with the parts that form them."""
+    return [TargetTensor(name, shape, _parts(config, name, shape, layout)) for name, shape in shapes.items()]
 
 
-def plan_tensors(config: TransformerConfig, layout: WeightLayout) -> Iterator[TargetTensor]:
-    """Our tensors with their parts.
-
-    An iterator, not a list: a configuration with too many layers fails at the first missing one.
-    """
-    for module, shape in _outer_modules(config).items():
-        # A head that is more than a matrix keeps the output embeddings in `words`.
-        ours = "head.words" if module == "head" and config.head is not None else module
-        yield from module_tensors(ours, module, shape, layout)
-    yield from block_tensors("blocks.{}.", config.layers, block_modules(config), layout)
-
-
-def _outer_modules(config: TransformerConfig) -> dict[str, ModuleShape]:
-    embedding = ModuleShape((config.vocab_size,), config.width, is_matrix=True)
-    modules = {"embed": embedding}
-    if config.positions == "learned" and config.context is not None:
-        modules["positions"] = ModuleShape((config.context,), config.width)
-    modules["norm"] = ModuleShape((config.width,), None, config.norm == "layer")
-    if not config.tied:
-        modules["head"] = embedding
-    return modules
-
-
-def block_modules(c: TransformerShape) -> dict[str, ModuleShape]:
-    """The modules of one block, without cross-attention."""
-    norm = ModuleShape((c.width,), None, c.norm == "layer")
-    qkv = tuple(count * c.each_width for count in (c.heads, c.key_value_heads, c.key_value_heads))
-    up = (c.inner_width, c.inner_width) if c.activation in GATED else (c.inner_width,)
-    optional: dict[str, ModuleShape] = {}
-    if c.qk_norm != "none":
-        widths = (c.each_width, c.each_width)
-        if c.qk_norm == "whole":
-            widths = (c.heads * c.each_width, c.key_value_heads * c.each_width)
-        optional = {
-            "attention.norm.query": ModuleShape(widths[:1], None),
-            "attention.norm.key": ModuleShape(widths[1:], None),
-        }
-    if c.norm_place == "both":
-        optional |= {"attention_post_norm": norm, "feed_forward_post_norm": norm}
-    return optional | {
-        "attention_norm": norm,
-        "attention.qkv": ModuleShape(
-            qkv, c.width, c.bias or c.qkv_bias, True, (c.heads, c.key_value_heads, 0)
-        ),
-        "attention.out": ModuleShape((c.width,), c.heads * c.each_width, c.bias, True),
-        "feed_forward_norm": norm,
-        "feed_forward.up": ModuleShape(up, c.width, c.bias, True),
-        "feed_forward.down": ModuleShape((c.width,), c.inner_width, c.bias, True),
-    }
-
-
-def block_tensors(
-    prefix: str, layers: int, modules: Mapping[str, ModuleShape], layout: WeightLayout
-) -> Iterator[TargetTensor]:
-    """The tensors of all blocks; `prefix` is "blocks.{}." or "encoder.blocks.{}."."""
-    for layer in range(layers):
-        for module, shape in modules.items():
-            has_bias = module not in layout.unbiased
-            yield from module_tensors(
-                (prefix + module).format(layer), prefix + module, shape, layout, layer, has_bias=has_bias
-            )
-
-
-def module_tensors(
-    name: str,
-    module: str,
-    shape: ModuleShape,
-    layout: WeightLayout,
-    layer: int = 0,
-    *,
-    has_bias: bool = True,
-) -> Iterator[TargetTensor]:
-    """The weight and the bias of one module; `module` is its name in the layout."""
-    sources = [source.format(layer) for source in layout.names[module]]
+def _parts(
+    c: TransformerShape, name: str, shape: tuple[int, ...], layout: WeightLayout
+) -> tuple[SourcePart, ...]:
+    if name in layout.names:  # "head.bias", a vector of its own in BART
+        return (SourcePart(layout.names[name][0], shape, is_row=True),)
+    path, _, kind = name.rpartition(".")
+    module = re.sub(r"\bblocks\.\d+", "blocks.{}", path.removesuffix(".words"))
+    if kind == "bias" and module.rpartition("{}.")[2] in layout.unbiased:
+        return ()
+    layer = re.search(r"\d+", path)
+    sources = [source.format(layer and layer[0]) for source in layout.names[module]]
     # A family may store in one tensor what another splits into several.
-    rows = shape.rows if len(sources) == len(shape.rows) else (sum(shape.rows),)
-    heads = shape.heads if layout.interleaved and shape.heads else (0,) * len(rows)
-    columns = () if shape.columns is None else (shape.columns,)
-    transposed = layout.transposed and shape.is_projection
-    affine = layout.affine.get(module) or ((1.0, 0.0),) * len(rows)
-    skipped = layout.skipped_rows.get(module, 0)
-    weights = tuple(
-        SourcePart(f"{source}.weight", (count, *columns), transposed, paired, scale, offset, skipped)
+    rows, heads = [shape[0] // len(sources)] * len(sources), [0] * len(sources)
+    if module.endswith("attention.qkv") and len(sources) == 3:
+        rows = [count * c.each_width for count in (c.heads, c.key_value_heads, c.key_value_heads)]
+        heads = [c.heads, c.key_value_heads, 0] if layout.interleaved else heads
+    affine = layout.affine.get(module) or ((1.0, 0.0),) * len(sources)
+    return tuple(
+        SourcePart(
+            f"{source}.{kind}",
+            (count, *shape[1:]),
+            transposed=layout.transposed and "blocks" in module and len(shape) == 2,
+            heads=paired,
+            scale=scale,
+            offset=0.0 if kind == "bias" else offset,
+            skipped_rows=layout.skipped_rows.get(module, 0),
+        )
         for source, count, paired, (scale, offset) in zip(sources, rows, heads, affine, strict=True)
     )
-    yield TargetTensor(
-        f"{name}.weight", (sum(rows), *columns), weights, shape.is_matrix or shape.is_projection
-    )
-    if shape.bias:
-        biases = tuple(
-            SourcePart(f"{source}.bias" if has_bias else None, (count,), heads=paired, scale=scale)
-            for source, count, paired, (scale, _) in zip(sources, rows, heads, affine, strict=True)
-        )
-        yield TargetTensor(f"{name}.bias", (sum(rows),), biases)
-
-
-def plan_seq2seq_tensors(config: TransformerSeq2SeqConfig, layout: WeightLayout) -> Iterator[TargetTensor]:
-    """Our tensors of an encoder–decoder with their parts.
-
-    ours                            BART
-    encoder.blocks.0.attention.qkv  model.encoder.layers.0.self_attn.{q,k,v}_proj, stacked
-    blocks.0.cross_attention.kv     model.decoder.layers.0.encoder_attn.{k,v}_proj, stacked
-    """
-    for module, shape in _seq2seq_outer_modules(config).items():
-        yield from module_tensors(module, module, shape, layout)
-    if isinstance(config.head, SoftmaxHeadConfig) and config.head.bias:
-        (bias,) = layout.names["head.bias"]
-        shape_V = (config.vocab_size,)
-        yield TargetTensor("head.bias", shape_V, (SourcePart(bias, shape_V, is_row=True),))
-    modules = block_modules(config)
-    yield from block_tensors("encoder.blocks.{}.", config.encoder_layers, modules, layout)
-    modules |= _cross_attention_modules(config)
-    yield from block_tensors("blocks.{}.", config.decoder_layers, modules, layout)
-
-
-def _seq2seq_outer_modules(c: TransformerSeq2SeqConfig) -> dict[str, ModuleShape]:
-    embedding = ModuleShape((c.vocab_size,), c.width, is_matrix=True)
-    norm = ModuleShape((c.width,), None, c.norm == "layer")
-    modules = {"embed": embedding}
-    for side in ("encoder.", ""):
-        if c.positions == "learned" and c.context is not None:
-            modules[f"{side}positions"] = ModuleShape((c.context,), c.width)
-        if c.positions == "relative":
-            modules[f"{side}relative"] = ModuleShape((c.relative_buckets,), c.heads)
-        if c.embed_norm:
-            modules[f"{side}embed_norm"] = norm
-        if c.norm_place != "post":
-            modules[f"{side}norm"] = norm
-    if not c.tied:
-        modules["head"] = embedding
-    return modules
-
-
-def _cross_attention_modules(c: TransformerSeq2SeqConfig) -> dict[str, ModuleShape]:
-    """The cross-attention modules of a decoder block."""
-    queries, keys, biased = c.heads * c.each_width, c.key_value_heads * c.each_width, c.bias or c.qkv_bias
-    return {
-        "cross_attention_norm": ModuleShape((c.width,), None, c.norm == "layer"),
-        "cross_attention.query": ModuleShape((queries,), c.width, biased, True),
-        "cross_attention.kv": ModuleShape((keys, keys), c.width, biased, True),
-        "cross_attention.out": ModuleShape((c.width,), queries, c.bias, True),
-    }

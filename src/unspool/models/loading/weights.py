@@ -9,9 +9,9 @@ Norms, biases and learned positions are always float32: they are small.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import torch
 from torch import Tensor, nn
@@ -37,11 +37,10 @@ from unspool.nn.linear import Linear
 WeightFormat = Literal["stored", "float32", "int8"]
 StackedWeights = tuple[StoredWeight, ...]
 """A matrix in its stored format: parts stacked by rows."""
-StateDict = dict[str, Tensor | StackedWeights]
 
 
 class TensorSource(Protocol):
-    """Named tensors in one or several files."""
+    """Named tensors in one or several files. Reading NaN or infinity raises a ValueError."""
 
     @property
     def label(self) -> str:
@@ -54,11 +53,11 @@ class TensorSource(Protocol):
         ...
 
     def stored(self, part: SourcePart) -> StoredWeight | None:
-        """A matrix in its stored format; None for types without a kernel; ValueError if not finite."""
+        """A matrix in its stored format; None for vectors and for types without a kernel."""
         ...
 
     def fill(self, part: SourcePart, out: Tensor) -> None:
-        """Write the numbers of a part into `out`; ValueError if not finite."""
+        """Write the numbers of a part into `out`."""
         ...
 
     def release(self, part: SourcePart) -> None:
@@ -66,29 +65,52 @@ class TensorSource(Protocol):
         ...
 
 
+WEIGHT_FORMATS: tuple[WeightFormat, ...] = get_args(WeightFormat)
+
+
 def parse_weights(name: str | None) -> WeightFormat:
     """The weight format of that name; None is float32."""
-    weights = find_word("float32" if name is None else name, READERS)
+    weights = find_word("float32" if name is None else name, WEIGHT_FORMATS)
     if weights is None:
-        raise ValueError(f"weights {name!r:.40} is unknown: choose from {', '.join(map(repr, READERS))}")
+        known = ", ".join(map(repr, WEIGHT_FORMATS))
+        raise ValueError(f"weights {name!r:.40} is unknown: choose from {known}")
     return weights
 
 
-def _read_float32(source: TensorSource, target: TargetTensor, *, mapped: bool = True) -> Tensor:
-    """The tensor in float32; memory-mapped if the file stores it so and `mapped`, else a copy."""
-    first = target.parts[0]
-    if mapped and len(target.parts) == 1 and first.source is not None and first.is_identity:
-        stored = source.stored(first)
-        if stored is not None and stored.format == F32:
-            return stored.restore()
+def read_weight(
+    source: TensorSource,
+    target: TargetTensor,
+    weights: WeightFormat,
+    *,
+    is_matrix: bool,
+    is_mapped: bool = True,
+) -> Tensor | StackedWeights:
+    """One of our tensors; only a matrix (a projection or an embedding) can keep its stored format.
+
+    If `is_mapped`, tensors that the file stores as float32 are views of the memory-mapped file.
+    """
+    if weights == "float32" or not is_matrix:
+        return _read_float32(source, target, is_mapped and weights != "int8")  # int8 lets the file be closed
+    if weights == "int8":
+        return tuple(_quantise(source, part) for part in target.parts)
+    parts = tuple(_stored(source, part) or _quantise(source, part) for part in target.parts)
+    return parts[0].restore() if [part.format for part in parts] == [F32] else parts
+
+
+def _read_float32(source: TensorSource, target: TargetTensor, is_mapped: bool) -> Tensor:
+    stored = _stored(source, target.parts[0]) if is_mapped and len(target.parts) == 1 else None
+    if stored is not None and stored.format == F32:
+        return stored.restore()
     tensor = WEIGHT_MEMORY.empty(target.shape)
-    rows = [part.shape[0] for part in target.parts] if len(target.parts) > 1 else []
-    for part, out in zip(target.parts, torch.split(tensor, rows) if rows else [tensor], strict=True):
-        if part.source is None:
-            out.zero_()
-        else:
-            _fill(source, part, out)
+    if not target.parts:
+        return tensor.zero_()
+    for part, out in zip(target.parts, target.split(tensor), strict=True):
+        _fill(source, part, out)
     return tensor
+
+
+def _stored(source: TensorSource, part: SourcePart) -> StoredWeight | None:
+    return source.stored(part) if part.is_identity else None
 
 
 def _fill(source: TensorSource, part: SourcePart, out: Tensor) -> None:
@@ -97,26 +119,8 @@ def _fill(source: TensorSource, part: SourcePart, out: Tensor) -> None:
         out.mul_(part.scale).add_(part.offset)
 
 
-def _read_stored(source: TensorSource, target: TargetTensor) -> Tensor | StackedWeights:
-    if not target.is_matrix:
-        return _read_float32(source, target)
-    parts = tuple(
-        (source.stored(part) if part.is_identity else None) or _quantise(source, part)
-        for part in target.parts
-    )
-    if len(parts) == 1 and parts[0].format == F32:
-        return parts[0].restore()
-    return parts
-
-
-def _read_int8(source: TensorSource, target: TargetTensor) -> Tensor | StackedWeights:
-    if not target.is_matrix:
-        return _read_float32(source, target, mapped=False)  # so that the file can be closed
-    return tuple(_quantise(source, part) for part in target.parts)
-
-
 def _quantise(source: TensorSource, part: SourcePart) -> StoredWeight:
-    stored = source.stored(part) if part.is_identity else None
+    stored = _stored(source, part)
     if stored is not None:  # allocating all of it in float32 would take longer than rounding
         quantised = requantise_int8(stored)
         source.release(part)
@@ -125,12 +129,6 @@ def _quantise(source: TensorSource, part: SourcePart) -> StoredWeight:
     _fill(source, part, matrix)
     return quantise_int8(matrix)
 
-
-READERS: dict[WeightFormat, Callable[[TensorSource, TargetTensor], Tensor | StackedWeights]] = {
-    "stored": _read_stored,
-    "float32": _read_float32,
-    "int8": _read_int8,
-}
 
 STORED_MODULES: dict[type[nn.Module], type[StoredMatrix]] = {
     Linear: StoredLinear,
@@ -223,11 +221,6 @@ def parse_device(name: str | torch.device) -> torch.device:
 
 
 def _known_devices() -> str:
-    devices = ["cpu"]
-    if torch.cuda.is_available():
-        devices += [f"cuda:{number}" for number in range(torch.cuda.device_count())]
-    if torch.backends.mps.is_available():
-        devices.append("mps")
-    if len(devices) == 1:
-        return "this machine, or this build of torch, supports only 'cpu'"
-    return f"choose from {', '.join(devices)}"
+    gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    gpus += ["mps"] if torch.backends.mps.is_available() else []
+    return f"choose from {', '.join(['cpu', *gpus])}" if gpus else "this build of torch supports only 'cpu'"

@@ -5,8 +5,8 @@ import torch
 import transformers as tf
 
 import unspool as us
+from unspool.models.loading.causal_families import rotary_settings
 from unspool.models.loading.config_reader import ConfigReader, UnsupportedModelError
-from unspool.models.loading.llama_families import rotary_settings
 from unspool.nn.positions import RotaryScaling, YarnScaling
 
 SIZES = {
@@ -147,7 +147,7 @@ def test_unsupported_options_are_run_by_transformers_with_a_warning(tmp_path):
         "long_factor": [1.0] * 4,
     }
     saved(tmp_path, tf.LlamaForCausalLM, tf.LlamaConfig, {"rope_parameters": longrope | {"factor": 2.0}})
-    with pytest.warns(UserWarning, match="rotary scaling 'longrope' is unknown.*Running it on transformers"):
+    with pytest.warns(UserWarning, match="rope_type 'longrope' is unknown.*Running it on transformers"):
         assert us.load(tmp_path).engine == "transformers"
 
 
@@ -246,7 +246,5 @@ def test_rope_scaling_types():
     assert read(rope_parameters=yarn)["rotary_yarn"] == YarnScaling(4.0, 16)
     both = yarn | {"mscale": 1.0, "mscale_all_dim": 1.0}
     assert read(rope_parameters=both)["rotary_yarn"].attention_factor == 1.0
-    with pytest.raises(
-        UnsupportedModelError, match="rotary scaling 'longrope' is unknown; known are default"
-    ):
+    with pytest.raises(UnsupportedModelError, match="rope_type 'longrope' is unknown; known are default"):
         read(rope_parameters={"rope_type": "longrope"})

@@ -1,4 +1,4 @@
-"""Hugging Face configurations and weight layouts of Llama, similar families, and Gemma 2 and 3.
+"""Hugging Face configurations and weight layouts of language models: GPT-2, Llama and families like it.
 
     Llama, SmolLM, Mistral    the base
     Qwen 2                    a bias in q, k and v
@@ -23,14 +23,22 @@ from dataclasses import replace
 from typing import Any
 
 from unspool.heads import CappedHeadConfig
-from unspool.models.loading.config_reader import ConfigReader, UnsupportedModelError
+from unspool.models.loading.config_reader import ConfigReader
 from unspool.models.loading.weight_layout import WeightLayout
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.nn.positions import RotaryScaling, YarnScaling
 
 ConfigAndLayout = tuple[TransformerConfig, WeightLayout]
-Family = Callable[[ConfigReader], ConfigAndLayout]
-ROPE_TYPES = ("default", "linear", "llama3", "yarn")
+ROPE_TYPES = {name: name for name in ("default", "linear", "llama3", "yarn")}
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+"""Hugging Face's name of an activation → ours."""
 
 
 def rotary_settings(
@@ -42,17 +50,12 @@ def rotary_settings(
     """
     if rope is None:
         rope = settings.table("rope_parameters" if settings.has("rope_parameters") else "rope_scaling")
-    fields: dict[str, Any] = {
-        "rotary_base": rope.number("rope_theta", settings.number("rope_theta", 10000.0)),
-    }
+    base = rope.number("rope_theta", settings.number("rope_theta", 10000.0))
+    fields: dict[str, Any] = {"rotary_base": base}
     share = rope.number("partial_rotary_factor", settings.number("partial_rotary_factor", 1.0))
     if share != 1.0:
         fields["rotary_width"] = int(head_width * share)
-    kind = rope.string("rope_type", rope.string("type", "default"))
-    if kind not in ROPE_TYPES:
-        raise UnsupportedModelError(
-            f"{settings.source}: rotary scaling {kind!r:.40} is unknown; known are {', '.join(ROPE_TYPES)}"
-        )
+    kind = rope.choose("rope_type", ROPE_TYPES, rope.string("type", "default"))
     context = settings.integer("max_position_embeddings", 2048)
     if kind == "linear":
         fields["rotary_factor"] = rope.number("factor")
@@ -73,8 +76,8 @@ def _yarn(rope: ConfigReader, context: int) -> YarnScaling:
     factor = rope.number("factor", context / original)
     magnitude = rope.number("attention_factor") if rope.has("attention_factor") else None
     if magnitude is None and rope.has("mscale") and rope.has("mscale_all_dim"):
-        scales = (rope.number("mscale"), rope.number("mscale_all_dim"))
-        mscale, mscale_all_dim = (_yarn_magnitude(factor, scale) for scale in scales)
+        scales = rope.number("mscale"), rope.number("mscale_all_dim")
+        mscale, mscale_all_dim = (0.1 * it * math.log(factor) + 1.0 if factor > 1 else 1.0 for it in scales)
         magnitude = mscale / mscale_all_dim
     return YarnScaling(
         factor,
@@ -84,10 +87,6 @@ def _yarn(rope: ConfigReader, context: int) -> YarnScaling:
         magnitude,
         rope.flag("truncate", True),
     )
-
-
-def _yarn_magnitude(factor: float, mscale: float) -> float:
-    return 1.0 if factor <= 1 else 0.1 * mscale * math.log(factor) + 1.0
 
 
 _LAYER = "model.layers.{}."
@@ -117,29 +116,28 @@ def with_names(layout: WeightLayout, **names: Any) -> WeightLayout:
     return replace(layout, names={**layout.names, **ours})
 
 
-def read_llama_config(
+def _read_config(
     settings: ConfigReader, context: int, activation: str = "swiglu", **more: Any
 ) -> TransformerConfig:
-    """The settings that all of these families share."""
+    """The settings that the families like Llama share; `context` is its default."""
+    settings.require("hidden_act" if activation == "swiglu" else "hidden_activation", HIDDEN_ACTS[activation])
     width, heads = settings.integer("hidden_size"), settings.integer("num_attention_heads")
     head_width = (
         settings.integer("head_dim") if settings.has("head_dim") else divide_width(settings, width, heads)
     )
     return TransformerConfig(
-        **{
-            "vocab_size": settings.integer("vocab_size"),
-            "width": width,
-            "layers": settings.integer("num_hidden_layers"),
-            "heads": heads,
-            "kv_heads": settings.integer("num_key_value_heads", heads),
-            "head_width": head_width,
-            "inner_width": settings.integer("intermediate_size"),
-            "context": context,
-            "norm_eps": settings.number("rms_norm_eps", 1e-6),
-            "activation": activation,
-            "tied": settings.flag("tie_word_embeddings", False),
-            **(more if "rotary_base" in more else rotary_settings(settings, head_width) | more),
-        }
+        vocab_size=settings.integer("vocab_size"),
+        width=width,
+        layers=settings.integer("num_hidden_layers"),
+        heads=heads,
+        kv_heads=settings.integer("num_key_value_heads", heads),
+        head_width=head_width,
+        inner_width=settings.integer("intermediate_size"),
+        context=settings.integer("max_position_embeddings", context),
+        norm_eps=settings.number("rms_norm_eps", 1e-6),
+        activation=activation,
+        tied=settings.flag("tie_word_embeddings", activation == "geglu"),
+        **(more if "rotary_base" in more else rotary_settings(settings, head_width) | more),
     )
 
 
@@ -150,11 +148,6 @@ def divide_width(settings: ConfigReader, width: int, heads: int) -> int:
     return width // heads
 
 
-def _read_silu_config(settings: ConfigReader, longest: int, **more: Any) -> TransformerConfig:
-    settings.require("hidden_act", "silu")
-    return read_llama_config(settings, settings.integer("max_position_embeddings", longest), **more)
-
-
 def _with_biases(settings: ConfigReader, config: TransformerConfig) -> ConfigAndLayout:
     attention, feed_forward = settings.flag("attention_bias", False), settings.flag("mlp_bias", False)
     unbiased = {"attention.qkv", "attention.out"} if not attention else set()
@@ -162,9 +155,9 @@ def _with_biases(settings: ConfigReader, config: TransformerConfig) -> ConfigAnd
     return replace(config, bias=attention or feed_forward), replace(LLAMA, unbiased=frozenset(unbiased))
 
 
-def windowed_layers(settings: ConfigReader, layers: int, default: Sequence[int]) -> tuple[int, ...]:
+def _windowed_layers(settings: ConfigReader, layers: int, default: Sequence[int]) -> tuple[int, ...]:
     """The sliding-window layers: those that `layer_types` names, else the family's default."""
-    kinds = settings.values.get("layer_types")
+    kinds = settings.get("layer_types")
     if kinds is None:
         return tuple(default)
     if not isinstance(kinds, list) or len(kinds) != layers:
@@ -183,49 +176,44 @@ def _sliding_if_used(
     settings: ConfigReader, config: TransformerConfig, default: Sequence[int], window: int | None = None
 ) -> TransformerConfig:
     """The config with a sliding window if `use_sliding_window` is set; `window` is its default size."""
-    if (
-        not settings.flag("use_sliding_window", False)
-        or settings.values.get("sliding_window", window) is None
-    ):
+    if not settings.flag("use_sliding_window", False) or settings.get("sliding_window", window) is None:
         return config
-    layers = windowed_layers(settings, config.layers, default)
+    layers = _windowed_layers(settings, config.layers, default)
     return with_sliding_window(config, settings.integer("sliding_window", window), layers)
 
 
 def _qwen_layers(settings: ConfigReader, config: TransformerConfig) -> range:
-    first = settings.values.get("max_window_layers", 28)
+    first = settings.get("max_window_layers", 28)
     if isinstance(first, bool) or not isinstance(first, int) or first < 0:
         raise ValueError(f"{settings.source}: max_window_layers is {first!r:.80}; expected a whole number")
     return range(min(first, config.layers), config.layers)
 
 
 def _llama(settings: ConfigReader) -> ConfigAndLayout:
-    return _with_biases(settings, _read_silu_config(settings, 2048))
+    return _with_biases(settings, _read_config(settings, 2048))
 
 
 def _mistral(settings: ConfigReader) -> ConfigAndLayout:
-    config = _read_silu_config(settings, 131072)
+    config = _read_config(settings, 131072)
     # Absent means Mistral's default window of 4096, null means no window.
-    if settings.values.get("sliding_window", 4096) is None:
+    if settings.get("sliding_window", 4096) is None:
         return config, LLAMA
     return with_sliding_window(config, settings.integer("sliding_window", 4096), range(config.layers)), LLAMA
 
 
 def _qwen2(settings: ConfigReader) -> ConfigAndLayout:
-    config = _read_silu_config(settings, 32768, qkv_bias=True)
+    config = _read_config(settings, 32768, qkv_bias=True)
     return _sliding_if_used(settings, config, _qwen_layers(settings, config), 4096), LLAMA
 
 
 def _qwen3(settings: ConfigReader) -> ConfigAndLayout:
-    config, layout = _with_biases(settings, _read_silu_config(settings, 32768, qk_norm="head"))
+    config, layout = _with_biases(settings, _read_config(settings, 32768, qk_norm="head"))
     config = _sliding_if_used(settings, config, _qwen_layers(settings, config), 4096)
     return config, replace(layout, names={**layout.names, **QUERY_KEY_NORMS})
 
 
 def _olmo2(settings: ConfigReader) -> ConfigAndLayout:
-    config, layout = _with_biases(
-        settings, _read_silu_config(settings, 2048, qk_norm="whole", norm_place="after")
-    )
+    config, layout = _with_biases(settings, _read_config(settings, 2048, qk_norm="whole", norm_place="after"))
     layout = with_names(
         layout,
         attention_norm=(_LAYER + "post_attention_layernorm",),
@@ -235,7 +223,7 @@ def _olmo2(settings: ConfigReader) -> ConfigAndLayout:
 
 
 def _phi3(settings: ConfigReader) -> ConfigAndLayout:
-    config = _read_silu_config(settings, 4096)
+    config = _read_config(settings, 4096)
     fused = {
         "attention__qkv": (_LAYER + "self_attn.qkv_proj",),
         "feed_forward__up": (_LAYER + "mlp.gate_up_proj",),
@@ -246,11 +234,9 @@ def _phi3(settings: ConfigReader) -> ConfigAndLayout:
 
 
 def _smollm3(settings: ConfigReader) -> ConfigAndLayout:
-    config, layout = _with_biases(settings, _read_silu_config(settings, 32768))
+    config, layout = _with_biases(settings, _read_config(settings, 32768))
     every = settings.integer("no_rope_layer_interval", 4)
-    rotated = settings.values.get("no_rope_layers") or [
-        int((it + 1) % every != 0) for it in range(config.layers)
-    ]
+    rotated = settings.get("no_rope_layers") or [int((it + 1) % every != 0) for it in range(config.layers)]
     if not isinstance(rotated, list) or len(rotated) != config.layers:
         raise ValueError(f"{settings.source}: no_rope_layers must have a 0 or a 1 for each layer")
     unrotated = tuple(n for n, it in enumerate(rotated) if not it)
@@ -260,7 +246,7 @@ def _smollm3(settings: ConfigReader) -> ConfigAndLayout:
 
 def _granite(settings: ConfigReader) -> ConfigAndLayout:
     config, layout = _with_biases(
-        settings, _read_silu_config(settings, 2048, embed_scale=settings.number("embedding_multiplier", 1.0))
+        settings, _read_config(settings, 2048, embed_scale=settings.number("embedding_multiplier", 1.0))
     )
     branch = (settings.number("residual_multiplier", 1.0), 0.0)
     # Our attention scores are divided by √I; Granite multiplies them by attention_multiplier.
@@ -276,47 +262,39 @@ def _granite(settings: ConfigReader) -> ConfigAndLayout:
     )
 
 
-LLAMA_FAMILIES: dict[str, Family] = {
-    "granite": _granite,
-    "llama": _llama,
-    "mistral": _mistral,
-    "olmo2": _olmo2,
-    "phi3": _phi3,
-    "qwen2": _qwen2,
-    "qwen3": _qwen3,
-    "smollm3": _smollm3,
-}
-
-BLOCK_NORMS = ("attention_norm", "attention_post_norm", "feed_forward_norm", "feed_forward_post_norm")
 GEMMA = with_names(
     LLAMA,
     attention_post_norm=(_LAYER + "post_attention_layernorm",),
     feed_forward_norm=(_LAYER + "pre_feedforward_layernorm",),
     feed_forward_post_norm=(_LAYER + "post_feedforward_layernorm",),
 )
+HIDDEN_ACTS = {"swiglu": "silu", "geglu": "gelu_pytorch_tanh"}
 MINUS_ONE = ((1.0, 1.0),)
 """Scale and offset of a gain that is stored as gain − 1."""
-NORM_GAINS = {"norm": MINUS_ONE, **{f"blocks.{{}}.{norm}": MINUS_ONE for norm in BLOCK_NORMS}}
+NORM_GAINS = {
+    "norm": MINUS_ONE,
+    "blocks.{}.attention_norm": MINUS_ONE,
+    "blocks.{}.attention_post_norm": MINUS_ONE,
+    "blocks.{}.feed_forward_norm": MINUS_ONE,
+    "blocks.{}.feed_forward_post_norm": MINUS_ONE,
+}
 
 
-def _gemma(settings: ConfigReader, **more: Any) -> TransformerConfig:
-    settings.require("hidden_activation", "gelu_pytorch_tanh")
+def _gemma(settings: ConfigReader, every: int, **more: Any) -> TransformerConfig:
+    """By default all layers except every `every`-th have a sliding window."""
     settings.require("attention_bias", False)
     settings.require("use_bidirectional_attention", False)
-    return read_llama_config(
+    layers = settings.integer("num_hidden_layers")
+    return _read_config(
         settings,
-        settings.integer("max_position_embeddings", 8192),
+        8192,
         "geglu",
         norm_place="both",
         embed_scale=math.sqrt(settings.integer("hidden_size")),
         window=settings.integer("sliding_window", 4096),
-        **{"tied": settings.flag("tie_word_embeddings", True)} | more,
+        windowed_layers=_windowed_layers(settings, layers, [n for n in range(layers) if (n + 1) % every]),
+        **more,
     )
-
-
-def _window_layers(settings: ConfigReader, layers: int, every: int) -> tuple[int, ...]:
-    """`layer_types`, or by default all layers except every `every`-th."""
-    return windowed_layers(settings, layers, [n for n in range(layers) if (n + 1) % every])
 
 
 def _query_scale(settings: ConfigReader, config: TransformerConfig) -> float:
@@ -324,24 +302,21 @@ def _query_scale(settings: ConfigReader, config: TransformerConfig) -> float:
     return math.sqrt(config.each_width / settings.number("query_pre_attn_scalar", 256.0))
 
 
+def _cap(settings: ConfigReader, key: str, default: float) -> float | None:
+    """Absent means Gemma 2's default cap, null means no cap."""
+    return None if settings.get(key, default) is None else settings.number(key, default)
+
+
 def _gemma2(settings: ConfigReader) -> ConfigAndLayout:
-    config = _gemma(settings)
-    capped = settings.number("final_logit_softcapping", 30.0) if _is_capped(settings, "final_logit") else None
-    config = replace(
-        config,
-        attention_cap=settings.number("attn_logit_softcapping", 50.0)
-        if _is_capped(settings, "attn_logit")
-        else None,
-        windowed_layers=_window_layers(settings, config.layers, 2),
-        head=None if capped is None else CappedHeadConfig(capped),
+    cap = _cap(settings, "final_logit_softcapping", 30.0)
+    config = _gemma(
+        settings,
+        2,
+        attention_cap=_cap(settings, "attn_logit_softcapping", 50.0),
+        head=None if cap is None else CappedHeadConfig(cap),
     )
     query = ((_query_scale(settings, config), 0.0), (1.0, 0.0), (1.0, 0.0))
     return config, replace(GEMMA, affine=NORM_GAINS | {"blocks.{}.attention.qkv": query})
-
-
-def _is_capped(settings: ConfigReader, which: str) -> bool:
-    """Absent means Gemma 2's default cap, null means no cap."""
-    return settings.values.get(f"{which}_softcapping", 1.0) is not None
 
 
 def _gemma3(settings: ConfigReader) -> ConfigAndLayout:
@@ -356,9 +331,8 @@ def _gemma3(settings: ConfigReader) -> ConfigAndLayout:
         base = settings.number("rope_local_base_freq", 10000.0)
         rotary = rotary_settings(settings, head_width, settings.table("rope_scaling"))
         rotary["rotary_base"] = settings.number("rope_theta", 1000000.0)
-    config = _gemma(settings, qk_norm="head", window_rotary_base=base, **rotary)
     every = settings.integer("sliding_window_pattern", 6)
-    config = replace(config, windowed_layers=_window_layers(settings, config.layers, every))
+    config = _gemma(settings, every, qk_norm="head", window_rotary_base=base, **rotary)
     scale = _query_scale(settings, config)
     norms = {
         "blocks.{}.attention.norm.query": ((scale, scale),),
@@ -368,4 +342,60 @@ def _gemma3(settings: ConfigReader) -> ConfigAndLayout:
     return config, replace(layout, affine=NORM_GAINS | norms)
 
 
-GEMMA_FAMILIES: dict[str, Family] = {"gemma2": _gemma2, "gemma3_text": _gemma3}
+GPT2 = WeightLayout(
+    {
+        "embed": ("transformer.wte",),
+        "positions": ("transformer.wpe",),
+        "norm": ("transformer.ln_f",),
+        "head": ("lm_head",),
+        "blocks.{}.attention_norm": ("transformer.h.{}.ln_1",),
+        "blocks.{}.attention.qkv": ("transformer.h.{}.attn.c_attn",),
+        "blocks.{}.attention.out": ("transformer.h.{}.attn.c_proj",),
+        "blocks.{}.feed_forward_norm": ("transformer.h.{}.ln_2",),
+        "blocks.{}.feed_forward.up": ("transformer.h.{}.mlp.c_fc",),
+        "blocks.{}.feed_forward.down": ("transformer.h.{}.mlp.c_proj",),
+    },
+    transposed=True,
+    ignored=r".*\.attn\.(bias|masked_bias)",
+)
+
+
+def _gpt2(settings: ConfigReader) -> ConfigAndLayout:
+    settings.require("scale_attn_weights", True)
+    settings.require("scale_attn_by_inverse_layer_idx", False)
+    settings.require("add_cross_attention", False)
+    activation = settings.choose("activation_function", ACTIVATIONS, "gelu_new")
+    width, heads = settings.integer("n_embd"), settings.integer("n_head")
+    config = TransformerConfig(
+        vocab_size=settings.integer("vocab_size"),
+        width=width,
+        layers=settings.integer("n_layer"),
+        heads=heads,
+        kv_heads=heads,
+        head_width=divide_width(settings, width, heads),
+        inner_width=settings.integer("n_inner", 4 * width),
+        context=settings.integer("n_positions", 1024),
+        norm="layer",
+        norm_eps=settings.number("layer_norm_epsilon", 1e-5),
+        positions="learned",
+        activation=activation,
+        bias=True,
+        tied=settings.flag("tie_word_embeddings", True),
+    )
+    return config, GPT2
+
+
+CAUSAL_FAMILIES: dict[str, Callable[[ConfigReader], ConfigAndLayout]] = {
+    "gemma2": _gemma2,
+    "gemma3_text": _gemma3,
+    "gpt2": _gpt2,
+    "granite": _granite,
+    "llama": _llama,
+    "mistral": _mistral,
+    "olmo2": _olmo2,
+    "phi3": _phi3,
+    "qwen2": _qwen2,
+    "qwen3": _qwen3,
+    "smollm3": _smollm3,
+}
+"""`model_type` → reader of its configuration and weight layout."""
