@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 
 from unspool.data.examples import Texts
-from unspool.data.split import HeldOut
+from unspool.data.rows import HeldOut
 from unspool.decode.search import Greedy
 from unspool.heads import PluginHeadConfig, SoftmaxHeadConfig
 from unspool.objectives import CrossEntropy

@@ -5,8 +5,9 @@ import dataclasses
 import pytest
 
 from unspool.config import choose, to_kind_dict
-from unspool.data.datasets import DATA, OwnText
+from unspool.data.datasets import DATA
 from unspool.data.line_formats import TSV, Lines
+from unspool.data.rows import OwnText
 from unspool.tokenization import Tokenizer, train_words
 
 

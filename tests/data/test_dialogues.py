@@ -16,7 +16,7 @@ def test_a_line_is_a_dialogue_by_hand(write: Write) -> None:
     data = Dialogues(train=write("a.txt", "Hi . __eou__ Hello . __eou__ Bye . __eou__\nalone\n\n"))
     assert list(data.train_rows(no_progress)) == [("Hi .", "Hello ."), ("Hello .", "Bye .")]
     assert data.form(()) == Pairs()
-    assert data.hangs_together
+    assert data.holds_out_last
 
 
 @given(st.lists(st.text("ab", min_size=1), max_size=6), st.integers(1, 4))

@@ -17,7 +17,8 @@ from unspool.data.encoded_store import (
     encode_rows,
     read_encoded_rows,
 )
-from unspool.data.examples import END_OF_TEXT, Pairs, Texts
+from unspool.data.examples import Pairs, Texts
+from unspool.data.rows import END_OF_TEXT
 from unspool.tokenization import train_words
 
 CODEC = train_words(["a b c"], add_bos=True)  # a = 4, b = 5, c = 6

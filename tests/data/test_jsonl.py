@@ -21,7 +21,7 @@ def test_a_text_a_line(write: Write) -> None:
     data = JSONL(train=write("a.jsonl", lines({"t": "a b", "id": 3}) + "\n" + lines({"t": "é\nc"})), text="t")
     assert list(data.train_rows(no_progress)) == [("a b",), ("é\nc",)]
     assert data.form(()) == Texts()
-    assert not data.hangs_together
+    assert not data.holds_out_last
 
 
 def test_a_pair_a_line(write: Write) -> None:
@@ -35,7 +35,7 @@ def test_every_turn_answers_those_before_it(write: Write) -> None:
     data = JSONL(train=write("a.jsonl", spoken), turns="d", history=2)
     assert list(data.train_rows(no_progress)) == [("hi", "hello"), ("hi\nhello", "bye"), ("x", "y")]
     assert data.form(()) == Pairs()
-    assert data.hangs_together
+    assert data.holds_out_last
 
 
 @pytest.mark.parametrize(

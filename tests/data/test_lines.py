@@ -18,14 +18,14 @@ def test_every_line_is_a_text(write: Write) -> None:
     assert valid is not None
     assert list(valid) == [("d",)]
     assert data.form(()) == Texts()
-    assert not data.hangs_together
+    assert not data.holds_out_last
 
 
 def test_a_whole_file_keeps_its_line_ends(write: Write) -> None:
     data = Lines(train=write("a.txt", "a b\n\nc"), document="file")
     assert "".join(text for (text,) in data.train_rows(no_progress)) == "a b\n\nc\n"
     assert data.form(()) == Texts(joined=True)
-    assert data.hangs_together
+    assert data.holds_out_last
 
 
 def test_a_recipe_can_say_it() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import gzip
 import math
 import tracemalloc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -26,10 +26,10 @@ from unspool.data import (
     encoded_store,
     prepare,
 )
-from unspool.data.examples import Row, RowFormat, Texts
+from unspool.data.examples import Texts
 from unspool.data.preparation import PreparedData
 from unspool.data.reading import OnProgress
-from unspool.data.split import HeldOut
+from unspool.data.rows import HeldOut, Row
 from unspool.tokenization import BPE, TOKENIZER_CONFIGS, Characters, Separate, Tokenizer, Words, train_words
 
 Write = Callable[..., str]
@@ -218,19 +218,12 @@ class Counting(HeldOut):
 
     size: int
 
-    def files(self) -> Mapping[str, tuple[str, ...]]:
-        return {}
+    row_format = Texts()
 
     def train_rows(self, advance: OnProgress) -> Iterator[Row]:
         for number in range(self.size):
             advance(1)
             yield ("one two three four".rsplit(" ", number % 3)[0],)
-
-    def valid_rows(self, advance: OnProgress) -> Iterator[Row] | None:
-        return None
-
-    def form(self, rows: object) -> RowFormat:
-        return Texts()
 
     def codec(self) -> Tokenizer:
         return train_words(["one two three four"])

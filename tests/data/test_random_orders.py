@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from unspool.data.split import random_below, random_bits, random_permutation
+from unspool.data.random_numbers import random_below, random_bits, random_permutation
 
 
 @given(st.integers(0, 200), st.integers(0, 2**63), st.integers(0, 10**6))

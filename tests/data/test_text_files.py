@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import pytest
 
 from unspool.config import build, to_dict
-from unspool.data.examples import END_OF_TEXT, Row
 from unspool.data.line_formats import TextFiles
 from unspool.data.reading import OnProgress, no_progress
+from unspool.data.rows import END_OF_TEXT, Row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ def test_a_list_must_name_a_file() -> None:
 
 def test_texts_end_with_their_files_where_rows_are_joined() -> None:
     class Joined(Names):
-        joined = True  # type: ignore[assignment]
+        joined = True
 
     assert list(Joined(train=("a", "b", "c")).train_rows(no_progress)) == [
         ("a",),

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from unspool.data.examples import Pairs
-from unspool.data.line_formats import TSV, read_columns
+from unspool.data.line_formats import TSV
 from unspool.data.reading import no_progress
 
 Write = Callable[..., str]
@@ -25,7 +25,7 @@ def test_a_missing_column_is_said(write: Write) -> None:
     ):
         list(TSV(train=path).train_rows(no_progress))
     with pytest.raises(ValueError, match="line 1 has 2 tab-separated columns, but column 7"):
-        list(read_columns(path, (1, 7), 100, no_progress))
+        list(TSV(train=path, target=7).train_rows(no_progress))
 
 
 def test_columns_are_counted_from_1() -> None:

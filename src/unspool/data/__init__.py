@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         Packed as Packed,
     )
     from unspool.data.bucketing import BucketFeed as BucketFeed, bucketed_batches as bucketed_batches
-    from unspool.data.datasets import DATA as DATA, Data as Data, OwnText as OwnText
+    from unspool.data.datasets import DATA as DATA
     from unspool.data.examples import Examples as Examples, Sequences as Sequences
     from unspool.data.known_languages.made_data import LanguageData as LanguageData, TaskData as TaskData
     from unspool.data.line_formats import (
@@ -37,5 +37,6 @@ if TYPE_CHECKING:
         stream_batches as stream_batches,
     )
     from unspool.data.preparation import PreparedData as PreparedData, prepare as prepare
+    from unspool.data.rows import Data as Data, OwnText as OwnText
 
 __all__, __getattr__, __dir__ = lazy_exports(__name__)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from unspool.data.split import Ints, random_uniforms
+from unspool.data.random_numbers import Ints, random_uniforms
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from unspool.data.batch import Batch, ragged_from_lists
 from unspool.data.examples import Examples
-from unspool.data.split import Ints, random_bits, random_permutation
+from unspool.data.random_numbers import Ints, random_bits, random_permutation
 from unspool.interfaces import Feed
 from unspool.tokenization import BPE, Separate, Tokenizer
 from unspool.tokenization.vocabulary import BPEDropout

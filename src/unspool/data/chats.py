@@ -14,7 +14,7 @@ of messages are plain text, as in prompts.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Any
@@ -23,10 +23,11 @@ import numpy.typing as npt
 import torch
 
 from unspool.data.batch import Batch, Ragged
-from unspool.data.examples import Examples, Row, RowFormat, Sequences
-from unspool.data.line_formats import TextFiles, json_field, json_object
-from unspool.data.reading import OnProgress, read_lines
-from unspool.data.split import Ints
+from unspool.data.examples import Examples, Sequences
+from unspool.data.line_formats import JSONObjects, MarkedLines, json_field
+from unspool.data.random_numbers import Ints
+from unspool.data.reading import OnProgress
+from unspool.data.rows import Row, RowFormat
 from unspool.errors import check_surrogates
 from unspool.tokenization import Tokenizer
 from unspool.tokenization.control_tokens import ChatPrompt
@@ -37,13 +38,10 @@ Message = Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Chats:
+class Chats(RowFormat):
     """Two columns: the tokens of a conversation, and 1 for each token of an answer."""
 
-    joined: bool = False
-    adds_bos: bool = True
-    columns: int = 2
-    labels: tuple[str, ...] = ()
+    adds_bos = True
 
     def texts(self, row: Row) -> Sequence[str]:
         """The contents of the messages."""
@@ -154,7 +152,7 @@ def _check_tokenizer(text: Tokenizer) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChatJSONL(TextFiles):
+class ChatJSONL(JSONObjects):
     """Conversations as JSON lines, each with a list of messages. Only the assistant's messages are learnt.
 
     {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]}
@@ -163,18 +161,12 @@ class ChatJSONL(TextFiles):
     messages: str = "messages"
     """The field with the list of messages, each with a "role" and a "content"."""
 
-    def form(self, rows: Iterable[Row]) -> RowFormat:
-        """A row is a conversation."""
-        del rows
-        return Chats()
+    row_format = Chats()
 
     def rows(self, path: str, advance: OnProgress) -> Iterator[Row]:
-        """Yield the rows of a file: messages up to the last one of the assistant."""
-        for number, line in enumerate(read_lines(path, self.max_line_bytes, advance), start=1):
-            if not line.strip():
-                continue
-            where = f"{path}, line {number}"
-            said = _read_messages(json_field(json_object(line, where), self.messages, where), where)
+        """Yield the conversations of a file: messages up to the last one of the assistant."""
+        for where, found in self.objects(path, advance):
+            said = _read_messages(json_field(found, self.messages, where), where)
             answers = [at for at, (role, _) in enumerate(said) if role == ASSISTANT]
             if not answers:
                 raise ValueError(
@@ -197,7 +189,7 @@ def _read_messages(found: Any, where: str) -> list[tuple[str, str]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChatLines(TextFiles):
+class ChatLines(MarkedLines):
     """One dialogue per line, turns separated by a mark: user, assistant, … Only the answers are learnt.
 
         u₁ __eou__ u₂ __eou__ u₃ __eou__   →   user: u₁, assistant: u₂
@@ -205,33 +197,14 @@ class ChatLines(TextFiles):
     A last turn without an answer is left out.
     """
 
-    mark: str = "__eou__"
-    """The separator of turns (also allowed after the last one)."""
     system: str | None = None
     """The system message of every conversation; None: the template's default."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.mark:
-            raise ValueError("mark is empty: give the separator of turns")
-
-    def form(self, rows: Iterable[Row]) -> RowFormat:
-        """A row is a conversation."""
-        del rows
-        return Chats()
+    row_format = Chats()
 
     def rows(self, path: str, advance: OnProgress) -> Iterator[Row]:
-        """Yield the rows of a file."""
-        found = 0
-        for line in read_lines(path, self.max_line_bytes, advance):
-            turns = [turn.strip() for turn in line.split(self.mark) if turn.strip()]
-            if len(turns) > 1:
-                found += 1
-                yield self._row(turns)
-        if not found:
-            raise ValueError(f"{path} has no line with two turns: is {self.mark!r} the separator?")
-
-    def _row(self, turns: Sequence[str]) -> Row:
-        answered = turns[: len(turns) // 2 * 2]
-        said = [it for at, turn in enumerate(answered) for it in ((USER, ASSISTANT)[at % 2], turn)]
-        return (*(() if self.system is None else ("system", self.system)), *said)
+        """Yield the conversations of a file."""
+        system = () if self.system is None else ("system", self.system)
+        for turns in self.dialogues(path, advance):
+            pairs = zip(turns[::2], turns[1::2], strict=False)
+            yield system + tuple(it for user, answer in pairs for it in (USER, user, ASSISTANT, answer))

@@ -22,8 +22,9 @@ import numpy.typing as npt
 
 from unspool.config import to_dict
 from unspool.data.batch import Ragged
-from unspool.data.examples import END_OF_TEXT, Row, RowFormat, bos_and_eos
+from unspool.data.examples import bos_and_eos
 from unspool.data.reading import check_files, open_text
+from unspool.data.rows import END_OF_TEXT, Row, RowFormat
 from unspool.io import checksum, rename_folder, temporary_sibling
 from unspool.tokenization import Tokenizer
 

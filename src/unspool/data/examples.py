@@ -17,7 +17,8 @@ import numpy.typing as npt
 import torch
 
 from unspool.data.batch import Batch, Ragged
-from unspool.data.split import Ints
+from unspool.data.random_numbers import Ints
+from unspool.data.rows import Row, RowFormat
 from unspool.tokenization import Tokenizer
 
 
@@ -125,63 +126,12 @@ def real_mask(lengths_N: Ints) -> torch.Tensor:
     return torch.arange(int(lengths_N.max(initial=0))) < lengths[:, None]
 
 
-Row = tuple[str, ...]
-END_OF_TEXT: Row = ()
-"""Separates the texts of joined rows."""
-
-
-class RowFormat(Protocol):
-    """The format of a row: columns that train a vocabulary, encoding, and resulting examples."""
-
-    @property
-    def columns(self) -> int:
-        """Number of columns."""
-        ...
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The labels of a classifier or tagger; () for generated text."""
-        ...
-
-    @property
-    def joined(self) -> bool:
-        """True if all rows up to END_OF_TEXT are one text."""
-        ...
-
-    @property
-    def adds_bos(self) -> bool:
-        """`Tokenizer.add_bos` of a vocabulary learnt from this data: True if prompts begin with BOS."""
-        ...
-
-    def texts(self, row: Row) -> Sequence[str]:
-        """Return the columns that train a vocabulary."""
-        ...
-
-    def encode(self, rows: Sequence[Row], text: Tokenizer) -> Sequence[Sequence[list[int]]]:
-        """Encode each column of each row."""
-        ...
-
-    def examples(self, columns: Sequence[Ragged]) -> Examples:
-        """Return the training examples."""
-        ...
-
-
 @dataclass(frozen=True)
-class Texts:
+class Texts(RowFormat):
     """One column: a text, for a language model."""
 
-    joined: bool = False
-    columns: int = 1
-    labels: tuple[str, ...] = ()
-
-    @property
-    def adds_bos(self) -> bool:
-        """Every text begins with BOS, except in joined rows, whose blocks begin anywhere."""
-        return not self.joined
-
-    def texts(self, row: Row) -> Sequence[str]:
-        """The text."""
-        return row
+    columns = 1
+    adds_bos = True
 
     def encode(self, rows: Sequence[Row], text: Tokenizer) -> Sequence[Sequence[list[int]]]:
         """Encode each text and add EOS; joined rows are encoded without BOS and EOS, END_OF_TEXT as []."""
@@ -196,29 +146,14 @@ class Texts:
 
 
 @dataclass(frozen=True)
-class Pairs:
+class Pairs(RowFormat):
     """Two columns: a source and its target, for an encoder–decoder."""
-
-    joined: bool = False
-    adds_bos: bool = False
-    """Targets always begin with BOS, sources never."""
-    columns: int = 2
-    labels: tuple[str, ...] = ()
-
-    def texts(self, row: Row) -> Sequence[str]:
-        """Both sides."""
-        return row
 
     def encode(self, rows: Sequence[Row], text: Tokenizer) -> Sequence[Sequence[list[int]]]:
         """Encode both sides as BOS … EOS, each with its vocabulary."""
-        sources, targets = ([row[side] for row in rows] for side in (0, 1))
-        return list(
-            zip(
-                encode_with_bos_eos(sources, text.source_tokenizer),
-                encode_with_bos_eos(targets, text),
-                strict=True,
-            )
-        )
+        sources = encode_with_bos_eos([source for source, _ in rows], text.source_tokenizer)
+        targets = encode_with_bos_eos([target for _, target in rows], text)
+        return list(zip(sources, targets, strict=True))
 
     def examples(self, columns: Sequence[Ragged]) -> Examples:
         """Return examples for an encoder–decoder."""

@@ -16,8 +16,9 @@ import torch
 
 from unspool.config import unknown
 from unspool.data.batch import Batch, Ragged
-from unspool.data.examples import Examples, Row, encode_without_bos, real_mask
-from unspool.data.split import Ints
+from unspool.data.examples import Examples, encode_without_bos, real_mask
+from unspool.data.random_numbers import Ints
+from unspool.data.rows import Row, RowFormat
 from unspool.tokenization import Tokenizer
 from unspool.tokenization.word_alignment import WordTokens, tokenize_words
 
@@ -68,13 +69,8 @@ class LabelledExamples:
 
 
 @dataclass(frozen=True)
-class Classes:
+class Classes(RowFormat):
     """Two columns: a label and a text."""
-
-    labels: tuple[str, ...]
-    joined: bool = False
-    adds_bos: bool = False
-    columns: int = 2
 
     def texts(self, row: Row) -> Sequence[str]:
         """The text."""
@@ -97,13 +93,8 @@ class Classes:
 
 
 @dataclass(frozen=True)
-class Tags:
+class Tags(RowFormat):
     """Two columns: words, and as many tags."""
-
-    labels: tuple[str, ...]
-    joined: bool = False
-    adds_bos: bool = False
-    columns: int = 2
 
     def texts(self, row: Row) -> Sequence[str]:
         """The words."""

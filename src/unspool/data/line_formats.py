@@ -3,43 +3,57 @@
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from unspool.data.examples import END_OF_TEXT, Pairs, Row, RowFormat, Texts
+from unspool.data.examples import Pairs, Texts
 from unspool.data.labelled_examples import Classes, Tags, sorted_labels
 from unspool.data.reading import MAX_LINE_BYTES, OnProgress, read_lines
-from unspool.data.split import HeldOut
+from unspool.data.rows import END_OF_TEXT, HeldOut, Row, RowFormat
 from unspool.errors import check_surrogates
 
 Paths = str | tuple[str, ...]
 """One file or several; gzip files are decompressed."""
 
 
-def as_paths(name: str, paths: Paths | None) -> tuple[str, ...]:
-    """Return the paths of a setting as a tuple."""
-    if paths == ():
-        raise ValueError(f"{name} is an empty list: name at least one file")
-    return () if paths is None else (paths,) if isinstance(paths, str) else tuple(paths)
+@dataclass(frozen=True, kw_only=True)
+class FileData(HeldOut):
+    """Data in files that some of its settings name."""
+
+    max_line_bytes: int = MAX_LINE_BYTES
+    """A longer line is an error."""
+
+    file_settings: ClassVar[tuple[str, ...]]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in self.file_settings:
+            if getattr(self, name) == ():
+                raise ValueError(f"{name} is an empty list: name at least one file")
+
+    def files(self) -> Mapping[str, tuple[str, ...]]:
+        """Return setting → paths of the files that are read."""
+        given = {name: getattr(self, name) for name in self.file_settings}
+        return {name: (it,) if isinstance(it, str) else it for name, it in given.items() if it is not None}
+
+    def lines(self, path: str, advance: OnProgress) -> Iterator[str]:
+        """Yield the lines of a file."""
+        return read_lines(path, self.max_line_bytes, advance)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextFiles(HeldOut, ABC):
+class TextFiles(FileData):
     """Training files, and optional validation files."""
 
     train: Paths
     """The training file, or a list of files."""
     valid: Paths | None = None
     """The validation file, or a list of files."""
-    max_line_bytes: int = MAX_LINE_BYTES
-    """A longer line is an error."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.files()
+    file_settings = ("train", "valid")
 
     @property
     def joined(self) -> bool:
@@ -50,13 +64,8 @@ class TextFiles(HeldOut, ABC):
     def rows(self, path: str, advance: OnProgress) -> Iterator[Row]:
         """Yield the rows of a file."""
 
-    def files(self) -> Mapping[str, tuple[str, ...]]:
-        """Return setting → paths of the files that are read."""
-        found = {name: as_paths(name, getattr(self, name)) for name in ("train", "valid")}
-        return {name: paths for name, paths in found.items() if paths}
-
     def train_rows(self, advance: OnProgress) -> Iterator[Row]:
-        """Yield the training rows."""
+        """Yield the rows of the training files."""
         return self._all(self.files()["train"], advance)
 
     def valid_rows(self, advance: OnProgress) -> Iterator[Row] | None:
@@ -77,73 +86,53 @@ class Lines(TextFiles):
     document: Literal["line", "file"] = "line"
     """The unit of a text. In a "file", line ends are tokens, and its end is held out."""
 
-    def form(self, rows: Iterable[Row]) -> RowFormat:
-        """Return the format of the rows."""
-        del rows
-        return Texts(joined=self.joined)
-
     @property
     def joined(self) -> bool:
         """True if all rows of a file are one text."""
         return self.document == "file"
 
     @property
-    def hangs_together(self) -> bool:
-        """Rows of a file belong together; lines are independent."""
+    def holds_out_last(self) -> bool:
+        """Lines of a text belong together."""
         return self.joined
 
+    def form(self, rows: Iterable[Row]) -> RowFormat:  # noqa: ARG002
+        """A row is a text or a part of one."""
+        return Texts(joined=self.joined)
+
     def rows(self, path: str, advance: OnProgress) -> Iterator[Row]:
-        """Yield the rows of a file."""
+        """Yield the lines of a file."""
         end = "\n" if self.joined else ""
-        for line in read_lines(path, self.max_line_bytes, advance):
+        for line in self.lines(path, advance):
             yield (line + end,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarkedLines(TextFiles):
+    """One dialogue per line, its turns separated by a mark."""
+
+    mark: str = "__eou__"
+    """The separator of turns (also allowed after the last one)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.mark:
+            raise ValueError("mark is empty: give the separator of turns")
+
+    def dialogues(self, path: str, advance: OnProgress) -> Iterator[list[str]]:
+        """Yield the turns of each dialogue of two or more."""
+        found = False
+        for line in self.lines(path, advance):
+            turns = [turn.strip() for turn in line.split(self.mark) if turn.strip()]
+            if len(turns) > 1:
+                found = True
+                yield turns
+        if not found:
+            raise ValueError(f"{path} has no line with two turns: is {self.mark!r} the separator?")
 
 
 TURN_SEPARATOR = "\n"
 """Separates the turns of a history; a single turn cannot contain it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Dialogues(TextFiles):
-    """One dialogue per line, its turns separated by a mark. Every turn is an answer to those before it.
-
-        u₁ u₂ u₃   →   (u₁, u₂), (u₁ u₂, u₃)      with a history of 2
-
-    The turns of a history are separated by line ends.
-    """
-
-    mark: str = "__eou__"
-    """The separator of turns (also allowed after the last one)."""
-    history: int = 1
-    """Number of previous turns that an answer sees."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.history < 1:
-            raise ValueError(f"history is {self.history}; an answer sees 1 turn or more")
-        if not self.mark:
-            raise ValueError("mark is empty: give the separator of turns")
-
-    def form(self, rows: Iterable[Row]) -> RowFormat:
-        """Return the format of the rows."""
-        del rows
-        return Pairs()
-
-    @property
-    def hangs_together(self) -> bool:
-        """An answer is the question of the next row: random held-out rows would be seen in training."""
-        return True
-
-    def rows(self, path: str, advance: OnProgress) -> Iterator[Row]:
-        """Yield the rows of a file."""
-        found = 0
-        for line in read_lines(path, self.max_line_bytes, advance):
-            turns = [turn.strip() for turn in line.split(self.mark)]
-            for row in reply_pairs([turn for turn in turns if turn], self.history):
-                found += 1
-                yield row
-        if not found:
-            raise ValueError(f"{path} has no line with two turns: is {self.mark!r} the separator?")
 
 
 def reply_pairs(turns: Sequence[str], history: int) -> Iterator[Row]:
@@ -152,8 +141,69 @@ def reply_pairs(turns: Sequence[str], history: int) -> Iterator[Row]:
         yield TURN_SEPARATOR.join(turns[max(0, at - history) : at]), turns[at]
 
 
+def check_history(history: int) -> None:
+    """Refuse a history without a turn."""
+    if history < 1:
+        raise ValueError(f"history is {history}; an answer sees 1 turn or more")
+
+
 @dataclass(frozen=True, kw_only=True)
-class JSONL(TextFiles):
+class Dialogues(MarkedLines):
+    """One dialogue per line, its turns separated by a mark. Every turn is an answer to those before it.
+
+        u₁ u₂ u₃   →   (u₁, u₂), (u₁ u₂, u₃)      with a history of 2
+
+    The turns of a history are separated by line ends.
+    """
+
+    history: int = 1
+    """Number of previous turns that an answer sees."""
+
+    row_format = Pairs()
+    # An answer is the question of the next row: training would see random held-out rows.
+    holds_out_last = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_history(self.history)
+
+    def rows(self, path: str, advance: OnProgress) -> Iterator[Row]:
+        """Yield a row for each answer."""
+        for turns in self.dialogues(path, advance):
+            yield from reply_pairs(turns, self.history)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JSONObjects(TextFiles):
+    """One JSON object per line."""
+
+    def objects(self, path: str, advance: OnProgress) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield each object and, for messages, its file and line."""
+        for number, line in enumerate(self.lines(path, advance), start=1):
+            if line.strip():
+                where = f"{path}, line {number}"
+                yield where, _parse_object(line, where)
+
+
+def _parse_object(line: str, where: str) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{where} is not JSON ({error}): write one object per line") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{where} is a JSON {type(found).__name__}, not an object: {line[:60]!r}")
+    return found
+
+
+def json_field(found: dict[str, Any], name: str, where: str) -> Any:
+    """Return a field of an object."""
+    if name not in found:
+        raise ValueError(f"{where} has no field {name!r}; it has {', '.join(map(repr, found)) or 'none'}")
+    return found[name]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JSONL(JSONObjects):
     """One JSON object per line. Name its fields: `text`, or `source` and `target`, or `turns`."""
 
     text: str | None = None
@@ -174,49 +224,25 @@ class JSONL(TextFiles):
             raise ValueError(
                 f"{', '.join(given) or 'no field'} is given: give text, or source and target, or turns"
             )
-        if self.history < 1:
-            raise ValueError(f"history is {self.history}; an answer sees 1 turn or more")
-
-    def form(self, rows: Iterable[Row]) -> RowFormat:
-        """Return the format of the rows."""
-        del rows
-        return Texts() if self.text is not None else Pairs()
+        check_history(self.history)
 
     @property
-    def hangs_together(self) -> bool:
-        """An answer is the question of the next row: random held-out rows would be seen in training."""
+    def holds_out_last(self) -> bool:
+        """As in Dialogues."""
         return self.turns is not None
 
+    def form(self, rows: Iterable[Row]) -> RowFormat:  # noqa: ARG002
+        """A row is a text or a pair."""
+        return Texts() if self.text is not None else Pairs()
+
     def rows(self, path: str, advance: OnProgress) -> Iterator[Row]:
-        """Yield the rows of a file."""
+        """Yield the texts or pairs of a file."""
         fields = [name for name in (self.text, self.source, self.target) if name is not None]
-        for number, line in enumerate(read_lines(path, self.max_line_bytes, advance), start=1):
-            if not line.strip():
-                continue
-            where = f"{path}, line {number}"
-            found = json_object(line, where)
+        for where, found in self.objects(path, advance):
             if self.turns is not None:
                 yield from reply_pairs(_turns(found, self.turns, where), self.history)
             else:
                 yield tuple(_string(found, name, where) for name in fields)
-
-
-def json_object(line: str, where: str) -> dict[str, Any]:
-    """Parse a line as a JSON object."""
-    try:
-        found = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{where} is not JSON ({error}): write one object per line") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"{where} is a JSON {type(found).__name__}, not an object: {line[:60]!r}")
-    return found
-
-
-def json_field(found: dict[str, Any], name: str, where: str) -> Any:
-    """Return a field of an object."""
-    if name not in found:
-        raise ValueError(f"{where} has no field {name!r}; it has {', '.join(map(repr, found)) or 'none'}")
-    return found[name]
 
 
 def _string(found: dict[str, Any], name: str, where: str) -> str:
@@ -228,18 +254,46 @@ def _string(found: dict[str, Any], name: str, where: str) -> str:
 
 def _turns(found: dict[str, Any], name: str, where: str) -> list[str]:
     value = json_field(found, name, where)
-    turns = value if isinstance(value, list) else [value]
-    said: list[Any] = [turn.get("content") if isinstance(turn, dict) else turn for turn in turns]
-    if not isinstance(value, list) or not all(isinstance(turn, str) for turn in said):
+    turns: list[Any] = value if isinstance(value, list) else [None]
+    turns = [it.get("content") if isinstance(it, dict) else it for it in turns]
+    if not all(isinstance(turn, str) for turn in turns):
         raise ValueError(
             f"{where}: the field {name!r} must be a list of strings, or of objects with a string "
             f'"content": {value!r:.60}'
         )
-    return [check_surrogates(turn, where) for turn in said]
+    return [check_surrogates(turn, where) for turn in turns]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TSV(TextFiles):
+class ColumnFiles(TextFiles):
+    """Tab-separated columns, two of which are read; two settings name them, counted from 1."""
+
+    column_settings: ClassVar[tuple[str, str]]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in self.column_settings:
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; columns are counted from 1")
+
+    def rows(self, path: str, advance: OnProgress) -> Iterator[Row]:
+        """Yield both columns of each line; empty strings for blank lines."""
+        first, second = (getattr(self, name) for name in self.column_settings)
+        for number, line in enumerate(self.lines(path, advance), start=1):
+            if not line.strip():
+                yield "", ""
+                continue
+            found = line.split("\t")
+            if len(found) < max(first, second):
+                raise ValueError(
+                    f"{path}, line {number} has {len(found)} tab-separated column{'s' * (len(found) > 1)}, "
+                    f"but column {max(first, second)} is needed: {line[:60]!r}"
+                )
+            yield found[first - 1], found[second - 1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TSV(ColumnFiles):
     """One pair per line, in two tab-separated columns, as in files of Tatoeba."""
 
     source: int = 1
@@ -247,44 +301,54 @@ class TSV(TextFiles):
     target: int = 2
     """Which column is the target, counted from 1."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_columns(source=self.source, target=self.target)
-
-    def form(self, rows: Iterable[Row]) -> RowFormat:
-        """Return the format of the rows."""
-        del rows
-        return Pairs()
-
-    def rows(self, path: str, advance: OnProgress) -> Iterator[Row]:
-        """Yield the rows of a file."""
-        return read_columns(path, (self.source, self.target), self.max_line_bytes, advance)
-
-
-def check_columns(**columns: int) -> None:
-    """Refuse column numbers below 1."""
-    for name, column in columns.items():
-        if column < 1:
-            raise ValueError(f"{name} is {column}; columns are counted from 1")
-
-
-def read_columns(path: str, wanted: tuple[int, ...], limit: int, advance: OnProgress) -> Iterator[Row]:
-    """Yield these columns, counted from 1; empty strings for blank lines."""
-    for number, line in enumerate(read_lines(path, limit, advance), start=1):
-        if not line.strip():
-            yield ("",) * len(wanted)
-            continue
-        found = line.split("\t")
-        if len(found) < max(wanted):
-            raise ValueError(
-                f"{path}, line {number} has {len(found)} tab-separated column{'s' * (len(found) > 1)}, but "
-                f"column {max(wanted)} is needed: {line[:60]!r}"
-            )
-        yield tuple(found[column - 1] for column in wanted)
+    row_format = Pairs()
+    column_settings = ("source", "target")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parallel(HeldOut):
+class LabelledLines(ColumnFiles):
+    """A label and a text per line, in tab-separated columns, for classification."""
+
+    label: int = 1
+    """Which column is the label, counted from 1."""
+    text: int = 2
+    """Which column is the text, counted from 1."""
+
+    column_settings = ("label", "text")
+
+    def form(self, rows: Iterable[Row]) -> RowFormat:
+        """Return the format with the labels of all rows."""
+        return Classes(sorted_labels(label.strip() for label, text in rows if label.strip() and text.strip()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaggedLines(ColumnFiles):
+    """Words and their tags per line, in two tab-separated columns, separated by spaces, for tagging."""
+
+    words: int = 1
+    """Which column holds the words, counted from 1."""
+    tags: int = 2
+    """Which column holds the tags, counted from 1."""
+
+    column_settings = ("words", "tags")
+
+    def form(self, rows: Iterable[Row]) -> RowFormat:
+        """Return the format with the tags of all rows."""
+        return Tags(sorted_labels(tag for _, tags in rows for tag in tags.split()))
+
+    def rows(self, path: str, advance: OnProgress) -> Iterator[Row]:
+        """Yield words and tags, which must be as many."""
+        for number, (words, tags) in enumerate(super().rows(path, advance), start=1):
+            if len(words.split()) != len(tags.split()):
+                raise ValueError(
+                    f"{path}, line {number} has {len(words.split())} words but {len(tags.split())} tags: "
+                    "every word needs one"
+                )
+            yield words, tags
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parallel(FileData):
     """Parallel files for translation: line i of one file is the source of line i of the other."""
 
     source: Paths
@@ -295,8 +359,9 @@ class Parallel(HeldOut):
     """The file of validation sources, or a list of files."""
     valid_target: Paths | None = None
     """The file of their targets, or a list of as many files."""
-    max_line_bytes: int = MAX_LINE_BYTES
-    """A longer line is an error."""
+
+    row_format = Pairs()
+    file_settings = ("source", "target", "valid_source", "valid_target")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -310,90 +375,24 @@ class Parallel(HeldOut):
                     "sources needs one of targets"
                 )
 
-    def files(self) -> Mapping[str, tuple[str, ...]]:
-        """Return setting → paths of the files that are read."""
-        names = ("source", "target", "valid_source", "valid_target")
-        found = {name: as_paths(name, getattr(self, name)) for name in names}
-        return {name: paths for name, paths in found.items() if paths}
-
     def train_rows(self, advance: OnProgress) -> Iterator[Row]:
-        """Yield the training rows."""
-        return self._all("source", "target", advance)
+        """Yield the pairs of the training files."""
+        return self._rows("source", "target", advance)
 
     def valid_rows(self, advance: OnProgress) -> Iterator[Row] | None:
-        """Yield the rows of the validation files."""
-        return None if self.valid_source is None else self._all("valid_source", "valid_target", advance)
+        """Yield the pairs of the validation files."""
+        return None if self.valid_source is None else self._rows("valid_source", "valid_target", advance)
 
-    def form(self, rows: Iterable[Row]) -> RowFormat:
-        """Return the format of the rows."""
-        del rows
-        return Pairs()
-
-    def _all(self, source: str, target: str, advance: OnProgress) -> Iterator[Row]:
+    def _rows(self, sources: str, targets: str, advance: OnProgress) -> Iterator[Row]:
         files = self.files()
-        for one, other in zip(files[source], files[target], strict=True):
-            yield from self._rows(one, other, advance)
-
-    def _rows(self, source: str, target: str, advance: OnProgress) -> Iterator[Row]:
-        sides = [read_lines(path, self.max_line_bytes, advance) for path in (source, target)]
-        counts = [0, 0]
-        for row in zip_longest(*sides):
-            counts = [count + (side is not None) for count, side in zip(counts, row, strict=True)]
-            if None not in row:
-                yield row
-        if counts[0] != counts[1]:
-            raise ValueError(
-                f"{source} has {counts[0]} lines, but {target} has {counts[1]}: line i of one must be the "
-                "source of line i of the other"
-            )
-
-
-@dataclass(frozen=True, kw_only=True)
-class LabelledLines(TextFiles):
-    """A label and a text per line, in tab-separated columns, for classification."""
-
-    label: int = 1
-    """Which column is the label, counted from 1."""
-    text: int = 2
-    """Which column is the text, counted from 1."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_columns(label=self.label, text=self.text)
-
-    def form(self, rows: Iterable[Row]) -> RowFormat:
-        """Return the format of the rows, with their labels."""
-        return Classes(sorted_labels(label.strip() for label, text in rows if label.strip() and text.strip()))
-
-    def rows(self, path: str, advance: OnProgress) -> Iterator[Row]:
-        """Yield the rows of a file."""
-        return read_columns(path, (self.label, self.text), self.max_line_bytes, advance)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaggedLines(TextFiles):
-    """Words and their tags per line, in two tab-separated columns, separated by spaces, for tagging."""
-
-    words: int = 1
-    """Which column holds the words, counted from 1."""
-    tags: int = 2
-    """Which column holds the tags, counted from 1."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_columns(words=self.words, tags=self.tags)
-
-    def form(self, rows: Iterable[Row]) -> RowFormat:
-        """Return the format of the rows, with their tags."""
-        return Tags(sorted_labels(tag for _, tags in rows for tag in tags.split()))
-
-    def rows(self, path: str, advance: OnProgress) -> Iterator[Row]:
-        """Yield the rows of a file."""
-        found = read_columns(path, (self.words, self.tags), self.max_line_bytes, advance)
-        for number, (words, tags) in enumerate(found, start=1):
-            if len(words.split()) != len(tags.split()):
+        for source, target in zip(files[sources], files[targets], strict=True):
+            counts = [0, 0]
+            for row in zip_longest(self.lines(source, advance), self.lines(target, advance)):
+                counts = [count + (side is not None) for count, side in zip(counts, row, strict=True)]
+                if None not in row:
+                    yield row
+            if counts[0] != counts[1]:
                 raise ValueError(
-                    f"{path}, line {number} has {len(words.split())} words but {len(tags.split())} tags: "
-                    "every word needs one"
+                    f"{source} has {counts[0]} lines, but {target} has {counts[1]}: line i of one must be "
+                    "the source of line i of the other"
                 )
-            yield words, tags

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
-from unspool.data.examples import Row, RowFormat, Texts
+from unspool.data.examples import Texts
 from unspool.data.reading import MAX_LINE_BYTES, OnProgress, read_lines
-from unspool.data.split import HeldOut
+from unspool.data.rows import HeldOut, Row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +40,8 @@ class Packaged(HeldOut):
     """Two characters, as in "{}": text between them, such as notes, is left out."""
     max_line_bytes: int = MAX_LINE_BYTES
     """A longer line is an error."""
+
+    row_format = Texts()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -65,16 +67,6 @@ class Packaged(HeldOut):
         for number, text in enumerate(lines if self.column is None else self._column(lines, self.column)):
             if number or not self.header:
                 yield (tidy(text),)
-
-    def valid_rows(self, advance: OnProgress) -> Iterator[Row] | None:
-        """None: validation rows are held out."""
-        del advance
-        return None
-
-    def form(self, rows: Iterable[Row]) -> RowFormat:
-        """A row is a text."""
-        del rows
-        return Texts()
 
     def path(self) -> Path:
         """Return the path of the file."""

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import torch
 
 from unspool.data.batch import Batch
-from unspool.data.split import Ints, random_below, random_permutation
+from unspool.data.random_numbers import Ints, random_below, random_permutation
 
 _OFFSET, _BLOCKS = 0, 1
 """Purposes of random numbers: those of one epoch must differ."""

@@ -20,7 +20,6 @@ from unspool.config import to_dict
 from unspool.data import encoded_store
 from unspool.data.batch import Batch
 from unspool.data.batches import Batches
-from unspool.data.datasets import Data, OwnText
 from unspool.data.encoded_store import (
     DamagedCacheError,
     EncodedRows,
@@ -29,9 +28,10 @@ from unspool.data.encoded_store import (
     encode_rows,
     read_encoded_rows,
 )
-from unspool.data.examples import END_OF_TEXT, Pairs, RowFormat, bos_and_eos
+from unspool.data.examples import Pairs, bos_and_eos
 from unspool.data.labelled_examples import UnknownLabelError
 from unspool.data.reading import check_files, file_size, no_progress, progress_bar
+from unspool.data.rows import END_OF_TEXT, Data, OwnText, RowFormat
 from unspool.interfaces import Feed
 from unspool.io import remove_folder
 from unspool.tokenization import Separate, Tokenizer, TokenizerConfig

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from unspool.data.batch import Batch
 from unspool.data.conllu import TreeSentence, read_treebank
-from unspool.data.split import random_bits
+from unspool.data.random_numbers import random_bits
 from unspool.interfaces import Clock, Loss, PreparedLoss, Trainable
 from unspool.nn.attention import label_arcs, word_attention
 from unspool.objectives.attention_losses import AttentionLoss

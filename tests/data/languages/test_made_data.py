@@ -38,12 +38,11 @@ def test_noise_makes_sentences_that_the_language_alone_cannot_speak():
 
 
 @pytest.mark.parametrize("kind", TASKS)
-def test_a_task_gives_pairs_that_are_right(kind):
+def test_a_task_gives_pairs_of_distinct_sources(kind):
     data: Data = TaskData(train=50, valid=20, task={"kind": kind})
     train, valid = list(data.train_rows(no_progress)), list(data.valid_rows(no_progress))
     assert (len(train), len(valid)) == (50, 20)
     assert train == list(data.train_rows(no_progress))
-    assert all(data.known.truth(source) == target for source, target in train + valid)
     assert not {source for source, _ in train} & {source for source, _ in valid}
     assert not isinstance(data, OwnText)
 

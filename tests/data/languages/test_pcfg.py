@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import math
-from random import Random
 
-import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
@@ -78,14 +76,6 @@ def test_long_sentences_do_not_underflow():
     assert row.sum() == pytest.approx(1.0)
     assert row[language.words.index("a")] == pytest.approx(0.99 * 1e-7)
     assert language.log_prob([*[A] * 60, 6]) == pytest.approx(60 * math.log(0.99e-7) + math.log(0.01))
-
-
-def test_mean_length():
-    # E = 0.7 + 0.3 · 2E, so E = 1.75.
-    assert PAIRS.mean_length() == pytest.approx(1.75)
-    english, random = PCFG(), Random(1)
-    lengths = [len(english.sample(random)) for _ in range(4000)]
-    assert abs(np.mean(lengths) - english.mean_length()) < 4 * np.std(lengths) / math.sqrt(4000)
 
 
 @pytest.mark.parametrize(

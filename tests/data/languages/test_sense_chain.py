@@ -24,14 +24,22 @@ def bank():
     return language
 
 
+def belief_of(language, prefix):
+    """The probability of each sense of the last word."""
+    state = language.state(prefix)
+    belief = np.zeros(len(language.forms))
+    belief[state.senses] = state.chances
+    return belief
+
+
 def test_by_hand(bank):
     # The first word may be either bank (1/4 + 1/4), cash or fish.
     assert bank.next(()).tolist() == [0, 0, 0, 0, 1 / 2, 1 / 4, 1 / 4]
     # After "bank" both senses are alike: each is followed by a bank with 0.8, and half of the time by nothing.
-    assert bank.belief([BANK]).tolist() == [1 / 2, 1 / 2, 0, 0]
+    assert belief_of(bank, [BANK]).tolist() == [1 / 2, 1 / 2, 0, 0]
     assert bank.next([BANK]).tolist() == pytest.approx([0, 0, 1 / 2, 0, 0.4, 0.05, 0.05])
     # After "cash", money is three times as probable as the river; then cash follows three times as often as fish.
-    assert bank.belief([CASH, BANK]).tolist() == pytest.approx([3 / 4, 1 / 4, 0, 0])
+    assert belief_of(bank, [CASH, BANK]).tolist() == pytest.approx([3 / 4, 1 / 4, 0, 0])
     assert bank.next([CASH, BANK]).tolist() == pytest.approx([0, 0, 1 / 2, 0, 0.4, 0.075, 0.025])
     assert bank.log_prob([CASH, BANK, FISH]) == pytest.approx(math.log(1 / 4 * 0.4 * 0.025 * 0.5))
 
@@ -66,7 +74,7 @@ def test_the_forward_algorithm_is_the_sum_over_all_chains(seed, kind):
 def test_belief_is_in_senses_of_the_last_word(seed):
     language = SENSES
     sentence = language.sample(Random(seed))
-    belief = language.belief(sentence)
+    belief = belief_of(language, sentence)
     assert belief.sum() == pytest.approx(1.0)
     assert set(language.forms[belief > 0]) == {sentence[-1]}
 
@@ -77,7 +85,7 @@ def test_belief_is_calibrated():
     believed, meant = [], []
     for _ in range(3000):
         chain = language.sample_senses(random)
-        belief = language.belief([int(language.forms[sense]) for sense in chain])
+        belief = belief_of(language, [int(language.forms[sense]) for sense in chain])
         guess = int(belief.argmax())
         believed.append(belief[guess])
         meant.append(guess == chain[-1])
@@ -101,7 +109,6 @@ def test_the_topic_is_left_as_often_as_drift_says():
     steps = [(a, b) for chain in chains for a, b in pairwise(chain)]
     left = np.mean([language.topic_of[a] != language.topic_of[b] for a, b in steps])
     assert abs(left - 0.2) < 4 * math.sqrt(0.2 * 0.8 / len(steps))
-    assert language.mean_length() == 10.0
 
 
 def test_what_followed_before_tells_the_sense(bank):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from unspool.data.known_languages import ZipfMarkov
-from unspool.data.known_languages.zipf_markov import GOLDEN, MASK, mix
+from unspool.data.random_numbers import GOLDEN, MASK, mix
 
 
 def test_the_hash_is_splitmix():
@@ -91,21 +91,6 @@ def test_the_length_is_geometric(enumerate_sentences):
         assert mass == pytest.approx(0.4 * 0.6 ** (length - 1))
     assert rest == pytest.approx(0.6**5)
     assert language.mean_length() == 2.5
-
-
-@pytest.mark.parametrize("order", [1, 2])
-def test_entropy_is_the_mean_surprise(order, enumerate_sentences):
-    language = ZipfMarkov(word_count=3, order=order, branching=3, stop=0.7)
-    ended, rest = enumerate_sentences(language, 9)
-    surprise = -sum(chance * math.log(chance) for chance in ended.values())
-    # What is left out are sentences of ten words and more: each has at most 10 + 4 times log 3 nats or so.
-    assert 0.0 < language.entropy() - surprise < rest * 60
-    assert rest < 1e-4
-
-
-def test_a_vast_entropy_is_refused():
-    with pytest.raises(ValueError, match=r"1001\^2 contexts .* order 1 or fewer words"):
-        ZipfMarkov().entropy()
 
 
 def test_a_large_vocabulary_keeps_no_table():

@@ -16,7 +16,6 @@ have genders, too.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from random import Random
@@ -61,10 +60,9 @@ class Agreement(KnownLanguage[OpenClauses]):
     """Of Zipf's law."""
 
     def __post_init__(self) -> None:
-        for name in ("nouns", "verbs", "fillers", "genders", "depth"):
+        for name in ("nouns", "verbs", "fillers", "depth"):
             check_count(name, getattr(self, name))
-        if self.genders > 26:
-            raise ValueError(f"genders is {self.genders}; they are named by the letters a to z: at most 26")
+        check_count("genders", self.genders, most=26)  # named a to z
         check_share("filler", self.filler)
         check_share("embed", self.embed)
         if self.filler + self.embed >= 1.0:
@@ -74,16 +72,11 @@ class Agreement(KnownLanguage[OpenClauses]):
             )
         zipf(1, self.exponent)
 
-    @property
-    def classes(self) -> int:
-        """Numbers times genders."""
-        return 2 * self.genders
-
     @cached_property
     def words(self) -> tuple[str, ...]:
         """Special tokens, then all forms from A to Z."""
-        forms = [*self._forms("noun", self.nouns).ravel(), *self._forms("verb", self.verbs).ravel()]
-        return (*SPECIALS, *sorted(map(str, [*forms, *self._fillers(), THAT])))
+        rows = [*self._forms("noun", self.nouns), *self._forms("verb", self.verbs), self._fillers, [THAT]]
+        return (*SPECIALS, *sorted(word for row in rows for word in row))
 
     def start(self) -> OpenClauses:
         """A noun comes first."""
@@ -95,13 +88,13 @@ class Agreement(KnownLanguage[OpenClauses]):
             return OpenClauses((*state.open, self._noun_class[token]), noun_due=False)
         if token == self._that:
             return OpenClauses(state.open, noun_due=True)
-        return state if token in self._filler_set else OpenClauses(state.open[:-1], noun_due=False)
+        return state if token in self._filler_ids else OpenClauses(state.open[:-1], noun_due=False)
 
     def chances(self, state: OpenClauses) -> Probabilities:
         """The rule that the stack allows."""
         row = np.zeros(self.vocab_size)
         if state.noun_due:
-            row[self.noun_ids] = zipf(self.nouns, self.exponent) / self.classes
+            row[self.noun_ids] = zipf(self.nouns, self.exponent) / len(self.noun_ids)
         elif not state.open:
             row[EOS_ID] = 1.0
         else:
@@ -115,35 +108,9 @@ class Agreement(KnownLanguage[OpenClauses]):
         """The grammar's rules, from the top."""
         return tuple(self._clause(random, depth=1))
 
-    def mean_length(self) -> float:
-        """Words in a sentence, on average."""
-        clause = 0.0
-        for depth in range(self.depth, 0, -1):
-            embed = self._embed(depth)
-            clause = 2.0 + (self.filler + embed * (1.0 + clause)) / (1.0 - self.filler - embed)
-        return clause
-
-    def entropy(self) -> float:
-        """Of a whole sentence, in nats: H_d = H(noun) + [H(choice) + f·H(filler) + e·H_{d+1}]/v + H(verb)."""
-        noun, verb, filler = (
-            _entropy(zipf(n, self.exponent)) for n in (self.nouns, self.verbs, self.fillers)
-        )
-        clause = 0.0
-        for depth in range(self.depth, 0, -1):
-            embed = self._embed(depth)
-            close = 1.0 - self.filler - embed
-            choice = _entropy(np.array([self.filler, embed, close]))
-            clause = (
-                math.log(self.classes)
-                + noun
-                + (choice + self.filler * filler + embed * clause) / close
-                + verb
-            )
-        return clause
-
     @cached_property
     def noun_ids(self) -> NDArray[np.int64]:
-        """(classes, nouns)."""
+        """(classes, nouns): a class is a number and a gender."""
         return self._ids(self._forms("noun", self.nouns))
 
     @cached_property
@@ -152,7 +119,7 @@ class Agreement(KnownLanguage[OpenClauses]):
         return self._ids(self._forms("verb", self.verbs))
 
     def _clause(self, random: Random, depth: int) -> list[int]:
-        of_class = random.randrange(self.classes)
+        of_class = random.randrange(len(self.noun_ids))
         said = [self._draw(random, self.noun_ids[of_class])]
         embed = self._embed(depth)
         while (choice := random.random()) < self.filler + embed:
@@ -169,18 +136,18 @@ class Agreement(KnownLanguage[OpenClauses]):
     def _embed(self, depth: int) -> float:
         return self.embed if depth < self.depth else 0.0
 
-    def _forms(self, kind: str, stems: int) -> NDArray[np.str_]:
-        endings = [f"{number}-{chr(97 + it)}" for number in ("sg", "pl") for it in range(self.genders)]
-        if self.genders == 1:
-            endings = ["sg", "pl"]
-        return np.array([[f"{kind}{stem}-{ending}" for stem in range(stems)] for ending in endings])
+    def _forms(self, kind: str, stems: int) -> list[list[str]]:
+        genders = [""] if self.genders == 1 else [f"-{chr(97 + it)}" for it in range(self.genders)]
+        endings = [f"{number}{gender}" for number in ("sg", "pl") for gender in genders]
+        return [[f"{kind}{stem}-{ending}" for stem in range(stems)] for ending in endings]
 
+    @property
     def _fillers(self) -> list[str]:
         return [f"so{it}" for it in range(self.fillers)]
 
-    def _ids(self, names: NDArray[np.str_]) -> NDArray[np.int64]:
+    def _ids(self, rows: list[list[str]]) -> NDArray[np.int64]:
         ids = {word: token for token, word in enumerate(self.words)}
-        return np.array([[ids[name] for name in row] for row in names.tolist()])
+        return np.array([[ids[word] for word in row] for row in rows])
 
     @cached_property
     def _stems(self) -> list[float]:
@@ -191,21 +158,12 @@ class Agreement(KnownLanguage[OpenClauses]):
 
     @cached_property
     def _filler_ids(self) -> NDArray[np.int64]:
-        return np.array([self.words.index(name) for name in self._fillers()])
+        return self._ids([self._fillers]).ravel()
 
     @cached_property
     def _that(self) -> int:
         return self.words.index(THAT)
 
     @cached_property
-    def _filler_set(self) -> frozenset[int]:
-        return frozenset(self._filler_ids.tolist())
-
-    @cached_property
     def _noun_class(self) -> dict[int, int]:
         return {token: row for row, tokens in enumerate(self.noun_ids.tolist()) for token in tokens}
-
-
-def _entropy(p: Probabilities) -> float:
-    kept = p[p > 0.0]
-    return float(-(kept * np.log(kept)).sum())

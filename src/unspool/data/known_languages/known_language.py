@@ -175,10 +175,11 @@ def check_share(name: str, value: float) -> None:
         raise ValueError(f"{name} is {value}; it must be at least 0 and below 1")
 
 
-def check_count(name: str, value: Any, least: int = 1) -> None:
-    """Refuse a value that is not a whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{name} is {value!r}; it must be a whole number, at least {least}")
+def check_count(name: str, value: Any, least: int = 1, most: float = math.inf) -> None:
+    """Refuse a value that is not a whole number from `least` to `most`."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        limits = f"at least {least}" if most == math.inf else f"{least} to {most}"
+        raise ValueError(f"{name} is {value!r}; it must be a whole number, {limits}")
 
 
 @dataclass(frozen=True)

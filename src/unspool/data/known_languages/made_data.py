@@ -12,29 +12,27 @@ validated on is ever trained on.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from abc import abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from random import Random
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from unspool.config import choose, to_kind_dict
-from unspool.data.examples import Pairs, Row, RowFormat, Texts
+from unspool.data.examples import Pairs, Texts
 from unspool.data.known_languages import LANGUAGES
 from unspool.data.known_languages.known_language import FullSupport, KnownLanguage, check_count, check_share
 from unspool.data.known_languages.tasks import TASKS
 from unspool.data.reading import OnProgress
+from unspool.data.rows import Data, Row
 from unspool.tokenization.tokenizer import Tokenizer
 
-VALID_TENTHS = 1
 MAX_DRAWS = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class SyntheticData:
+class SyntheticData(Data):
     """Generated rows, reproducible by seed."""
 
     train: int = 10_000
@@ -48,32 +46,34 @@ class SyntheticData:
         check_count("train", self.train)
         check_count("valid", self.valid, least=0)
 
-    def files(self) -> dict[str, tuple[str, ...]]:
-        """None."""
-        return {}
+    def train_rows(self, advance: OnProgress) -> Iterator[Row]:  # noqa: ARG002
+        """Sample the training rows."""
+        return self._rows("train", self.train)
 
-    @property
-    def holds_out(self) -> bool:
-        """False: validation rows are sampled separately."""
-        return False
+    def valid_rows(self, advance: OnProgress) -> Iterator[Row] | None:  # noqa: ARG002
+        """Sample the validation rows."""
+        return self._rows("valid", self.valid) if self.valid else None
 
-    def held(self, count: int, seed: int) -> npt.NDArray[np.bool_]:
-        """No row is."""
-        del seed
-        return np.zeros(count, dtype=np.bool_)
+    @abstractmethod
+    def sample_row(self, rng: Random, part: str) -> Row:
+        """Sample a row of a part, "train" or "valid"."""
 
-    def _rng(self, part: str) -> Random:
-        return Random(f"{part} {self.seed}")
+    def _rows(self, part: str, count: int) -> Iterator[Row]:
+        rng = Random(f"{part} {self.seed}")
+        for _ in range(count):
+            yield self.sample_row(rng, part)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageData(SyntheticData):
-    """Sentences of a language whose truth is known, one a row. It brings its vocabulary: no [text]."""
+    """Sentences of a language with known probabilities, one a row. It brings its vocabulary: no [text]."""
 
     language: dict[str, Any] = field(default_factory=lambda: {"kind": "zipf_markov"})
-    """Its kind, and its settings where they are not the usual ones."""
+    """Its kind, and those of its settings that differ from the defaults."""
     noise: float = 0.0
     """The probability that a token is drawn at random; above 0 no sentence is impossible."""
+
+    row_format = Texts()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -83,7 +83,7 @@ class LanguageData(SyntheticData):
 
     @cached_property
     def known(self) -> KnownLanguage[Any]:
-        """The language, with its truth."""
+        """The language."""
         return FullSupport(self._noiseless, self.noise) if self.noise else self._noiseless
 
     @cached_property
@@ -94,33 +94,19 @@ class LanguageData(SyntheticData):
         """The tokenizer whose ids are those of the language."""
         return self.known.codec()
 
-    def train_rows(self, advance: OnProgress) -> Iterator[Row]:
-        """Sentences to learn from."""
-        del advance
-        return self._rows("train", self.train)
-
-    def valid_rows(self, advance: OnProgress) -> Iterator[Row] | None:
-        """Other sentences."""
-        del advance
-        return self._rows("valid", self.valid) if self.valid else None
-
-    def form(self, rows: Iterable[Row]) -> RowFormat:
-        """A row is a text."""
-        del rows
-        return Texts()
-
-    def _rows(self, part: str, count: int) -> Iterator[Row]:
-        random = self._rng(part)
-        for _ in range(count):
-            yield (self.known.spell(self.known.sample(random)),)
+    def sample_row(self, rng: Random, part: str) -> Row:  # noqa: ARG002
+        """Sample a sentence."""
+        return (self.known.spell(self.known.sample(rng)),)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskData(SyntheticData):
-    """Pairs of a tiny task, whose one right answer is known."""
+    """Pairs of a tiny task with one right answer."""
 
     task: dict[str, Any] = field(default_factory=lambda: {"kind": "copy"})
-    """Its kind, and its settings where they are not the usual ones."""
+    """Its kind, and those of its settings that differ from the defaults."""
+
+    row_format = Pairs()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -128,40 +114,22 @@ class TaskData(SyntheticData):
 
     @cached_property
     def known(self) -> Any:
-        """The task, with its truth."""
+        """The task."""
         return choose(TASKS, self.task, "data.task")
 
-    def train_rows(self, advance: OnProgress) -> Iterator[Row]:
-        """Pairs to learn from."""
-        del advance
-        return self._rows("train", self.train, valid=False)
-
-    def valid_rows(self, advance: OnProgress) -> Iterator[Row] | None:
-        """Pairs whose sources are never learnt from."""
-        del advance
-        return self._rows("valid", self.valid, valid=True) if self.valid else None
-
-    def form(self, rows: Iterable[Row]) -> RowFormat:
-        """A row is a source and its target."""
-        del rows
-        return Pairs()
-
-    def _rows(self, part: str, count: int, valid: bool) -> Iterator[Row]:
-        random = self._rng(part)
-        for _ in range(count):
-            yield self._pair(random, valid)
-
-    def _pair(self, random: Random, valid: bool) -> Row:
+    def sample_row(self, rng: Random, part: str) -> Row:
+        """Sample a pair whose source belongs to the part."""
         for _ in range(MAX_DRAWS):
-            source, target = self.known.pair(random)
-            if not self.valid or is_for_validation(source) == valid:
+            source, target = self.known.pair(rng)
+            if not self.valid or is_for_validation(source) == (part == "valid"):
                 return source, target
+        use = "validate on" if part == "valid" else "learn from"
         raise ValueError(
-            f"{MAX_DRAWS:,} draws gave no source to {'validate on' if valid else 'learn from'}: the task has "
-            "too few; make it longer or larger, or set valid = 0"
+            f"{MAX_DRAWS:,} draws gave no source to {use}: the task has too few; make it longer or larger, "
+            "or set valid = 0"
         )
 
 
 def is_for_validation(source: str) -> bool:
     """True if the hash of a source puts it into the validation tenth, for any seed."""
-    return hashlib.sha256(source.encode()).digest()[0] * 10 < 256 * VALID_TENTHS
+    return hashlib.sha256(source.encode()).digest()[0] * 10 < 256

@@ -124,11 +124,6 @@ class PCFG(KnownLanguage[Chart]):
                 waiting += right[::-1]
         return tuple(said)
 
-    def mean_length(self) -> float:
-        """Words in a sentence, on average."""
-        children = self._binary.sum(axis=2) + self._binary.sum(axis=1)
-        return float(np.linalg.solve(np.eye(len(children)) - children, self._lexical.sum(axis=1))[0])
-
     @cached_property
     def _parsed(self) -> list[tuple[str, tuple[str, ...], float]]:
         if not self.rules:

@@ -17,7 +17,6 @@ q: stop, δ: drift.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from random import Random
@@ -118,17 +117,6 @@ class SenseChain(KnownLanguage[Belief]):
             sense = said[-1]
             said.append(following[sense][bisect_right(sums[sense], random.random())])
         return tuple(said)
-
-    def belief(self, prefix: Sequence[int]) -> Probabilities:
-        """The probability of each sense of the last word, given the words up to it, (senses,)."""
-        state = self.state(prefix)
-        belief = np.zeros(len(self.forms))
-        belief[state.senses] = state.chances
-        return belief
-
-    def mean_length(self) -> float:
-        """Words in a sentence, on average."""
-        return 1.0 / self.stop
 
     @property
     def forms(self) -> NDArray[np.int64]:

@@ -23,12 +23,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from random import Random
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unspool.data.known_languages.known_language import KnownLanguage, Probabilities, check_count
+from unspool.data.random_numbers import GOLDEN, MASK, mix
 from unspool.tokenization.vocabulary import BOS_ID, EOS_ID, SPECIALS
 
 # Zipf's law: the frequency of a word falls as a power of its rank.
@@ -57,8 +58,6 @@ def cumulative_sums(shares: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 FIRST_WORD_ID = len(SPECIALS)
-MASK = (1 << 64) - 1
-GOLDEN = 0x9E3779B97F4A7C15
 
 
 @dataclass(frozen=True)
@@ -148,46 +147,6 @@ class ZipfMarkov(KnownLanguage[tuple[int, ...]]):
         """Words in a sentence, on average."""
         return 1.0 / self.stop
 
-    def entropy(self) -> float:
-        """Of a whole sentence, in nats: Σ over contexts of expected visits · H(p(· | c)).
-
-        A perplexity per token, EOS counted, is exp(entropy() / (mean_length() + 1)).
-        """
-        size = self.word_count + 1  # the words and, as 0, BOS
-        if size**self.order > 250_000:
-            raise ValueError(
-                f"{size}^{self.order} contexts are too many to visit; take order 1 or fewer words, "
-                "or the mean of −log_prob over many samples"
-            )
-        return self._visited(size)
-
-    def _visited(self, size: int) -> float:
-        from scipy import sparse  # slow to import, and only needed here
-
-        codes = np.arange(size**self.order)
-        columns = [codes // size ** (self.order - 1 - at) % size for at in range(self.order)]
-        contexts_NC = np.stack([np.where(it == 0, BOS_ID, it - 1 + FIRST_WORD_ID) for it in columns], axis=1)
-        tokens_NK, chances_NK = self.followers(contexts_NC)
-        arrival_NK = (codes[:, None] * size + tokens_NK - FIRST_WORD_ID + 1) % size**self.order
-        steps = sparse.csr_matrix(
-            (chances_NK.ravel(), (np.repeat(codes, self.branching), arrival_NK.ravel())),
-            shape=(len(codes), len(codes)),
-        )
-        # Duplicates are added up before the logarithm: the entropy is that of words, not of ranks.
-        steps.sum_duplicates()
-        steps.eliminate_zeros()
-        logs = steps.copy()
-        logs.data = -steps.data * np.log(steps.data)
-        stops_N = self._stops(contexts_NC)
-        entropy_N = np.asarray(logs.sum(axis=1)).ravel() - stops_N * np.log(np.maximum(stops_N, 1e-300))
-        visits_N = np.zeros(len(codes))
-        visits_N[0] = 1.0
-        total, back = 0.0, steps.T.tocsr()
-        while visits_N.sum() > 1e-15:
-            total += float(visits_N @ entropy_N)
-            visits_N = back @ visits_N
-        return total
-
     def _stops(self, contexts_NC: NDArray[np.integer]) -> Probabilities:
         return np.where(contexts_NC[:, -1] == BOS_ID, 0.0, self.stop)
 
@@ -213,18 +172,6 @@ class ZipfMarkov(KnownLanguage[tuple[int, ...]]):
     @cached_property
     def _lists(self) -> tuple[list[float], list[float], list[float]]:
         return self._counts.tolist(), self._weights.cumsum().tolist(), self._quantiles.tolist()
-
-
-# One formula for a number and for an array of numbers: the sampler and the truth cannot drift apart.
-@overload
-def mix(x: int) -> int: ...
-@overload
-def mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]: ...
-def mix(x: Any) -> Any:
-    """The finaliser of SplitMix64: 64 bits to 64 bits that look random."""
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
-    return x ^ (x >> 31)
 
 
 def _to_uniform(hashed: Any) -> Any:

@@ -9,12 +9,6 @@ from hypothesis import given, settings, strategies as st
 from unspool.data.known_languages.tasks import Addition
 
 
-def test_by_hand():
-    assert Addition().truth("23+45") == "68"
-    assert Addition(right_to_left=True).truth("23+45") == "86"
-    assert Addition(right_to_left=True).truth("58+42") == "001"
-
-
 @settings(deadline=None, max_examples=50)
 @given(st.integers(0, 10**6), st.integers(1, 6), st.booleans())
 def test_every_pair_is_right(seed, digits, right_to_left):
@@ -23,7 +17,6 @@ def test_every_pair_is_right(seed, digits, right_to_left):
     a, b = source.split("+")
     assert int(target[::-1] if right_to_left else target) == int(a) + int(b)
     assert max(len(a), len(b)) <= digits
-    assert task.truth(source) == target
 
 
 def test_both_directions_have_the_same_sources():
@@ -37,12 +30,6 @@ def test_short_and_long_numbers_are_drawn():
     lengths = Counter(len(Addition(3).pair(random)[0].split("+")[0]) for _ in range(3000))
     # One digit: 1/3, and 1/10 and 1/100 of the longer draws.
     assert abs(lengths[1] / 3000 - (1 + 0.1 + 0.01) / 3) < 0.04
-
-
-@pytest.mark.parametrize("source", ["23+", "23-45", "23+45=68", "1+2+3", "a+b", "²+1", " 1+2"])
-def test_other_text_is_refused(source):
-    with pytest.raises(ValueError, match="no sum of two numbers"):
-        Addition().truth(source)
 
 
 def test_nonsense_is_refused():

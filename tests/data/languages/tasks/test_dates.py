@@ -9,9 +9,8 @@ from hypothesis import given, settings, strategies as st
 from unspool.data.known_languages.tasks import FORMATS, Dates, format_date, ordinal
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
+def test_by_hand():
+    assert [format_date(date(1987, 3, 3), form) for form in FORMATS] == [
         "3 March 1987",
         "March 3, 1987",
         "the 3rd of March, 1987",
@@ -20,20 +19,7 @@ from unspool.data.known_languages.tasks import FORMATS, Dates, format_date, ordi
         "Tuesday, 3 March 1987",
         "Tuesday, March 3, 1987",
         "3.3.1987",
-    ],
-)
-def test_by_hand(source):
-    assert Dates().truth(source) == "1987-03-03"
-
-
-def test_may_is_short_and_long():
-    assert Dates().truth("12 May 2004") == "2004-05-12"
-
-
-@settings(deadline=None, max_examples=50)
-@given(st.dates(date(1000, 1, 1), date(9998, 12, 31)), st.sampled_from(FORMATS))
-def test_every_way_of_writing_is_read(day, form):
-    assert Dates().truth(format_date(day, form)) == day.isoformat()
+    ]
 
 
 @settings(deadline=None, max_examples=50)
@@ -44,7 +30,6 @@ def test_every_pair_is_right(seed, formats):
     day = date.fromisoformat(target)
     assert 1995 <= day.year <= 2004
     assert source in {format_date(day, form) for form in FORMATS[:formats]}
-    assert task.truth(source) == target
 
 
 def test_all_formats_and_both_ends_are_drawn():
@@ -60,28 +45,11 @@ def test_ordinals():
 
 
 @pytest.mark.parametrize(
-    ("source", "match"),
-    [
-        ("tomorrow", "no date that is known"),
-        ("3 March May 1987", "no date that is known"),
-        ("31 April 1987", "no day of the calendar"),
-        ("29.2.1987", "no day of the calendar"),
-        ("Monday, 3 March 1987", "not how 1987-03-03 is written"),
-        ("March 3th, 1987", "not how 1987-03-03 is written"),
-        ("03 March 1987", "not how"),
-    ],
-)
-def test_other_text_is_refused(source, match):
-    with pytest.raises(ValueError, match=match):
-        Dates().truth(source)
-
-
-@pytest.mark.parametrize(
     ("settings", "match"),
     [
         ({"first_year": 2000, "last_year": 1999}, "from 2000 to 1999"),
         ({"first_year": 999}, "between 1000 and 9998"),
-        ({"formats": 0}, "formats is 0"),
+        ({"formats": 0}, "formats is 0; .* 1 to 8"),
         ({"formats": 99}, "formats is 99"),
     ],
 )

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from unspool.data.known_languages.tasks import NumberWords, number_to_words, words_to_number
+from unspool.data.known_languages.tasks import NumberWords, number_to_words
 
 
 @pytest.mark.parametrize(
@@ -25,14 +25,6 @@ from unspool.data.known_languages.tasks import NumberWords, number_to_words, wor
 )
 def test_by_hand(number, words):
     assert number_to_words(number) == words
-    assert NumberWords().truth(words) == str(number)
-    assert NumberWords(to_words=True).truth(str(number)) == words
-
-
-@settings(deadline=None, max_examples=50)
-@given(st.integers(0, 999_999))
-def test_words_come_back_as_the_number(number):
-    assert words_to_number(number_to_words(number)) == number
 
 
 @settings(deadline=None, max_examples=50)
@@ -40,8 +32,9 @@ def test_words_come_back_as_the_number(number):
 def test_every_pair_is_right(seed, to_words, digits):
     task = NumberWords(digits, to_words)
     source, target = task.pair(Random(seed))
-    assert task.truth(source) == target
-    assert len(source if to_words else target) <= digits
+    words, number = (target, source) if to_words else (source, target)
+    assert words == number_to_words(int(number))
+    assert len(number) <= digits
 
 
 def test_every_length_is_as_frequent():
@@ -51,22 +44,7 @@ def test_every_length_is_as_frequent():
     assert all(abs(count - 1000) < 130 for count in lengths.values())
 
 
-@pytest.mark.parametrize(
-    "words",
-    ["", "four hundred and two", "two twenty", "hundred", "thousand thousand", "Two", "twenty two", "dog"],
-)
-def test_other_words_are_refused(words):
-    with pytest.raises(ValueError, match="spells no number"):
-        NumberWords().truth(words)
-
-
-@pytest.mark.parametrize("digits", ["", "1000000", "1,000", "-1", "²"])
-def test_other_digits_are_refused(digits):
-    with pytest.raises(ValueError, match="no number below a million"):
-        NumberWords(to_words=True).truth(digits)
-
-
 @pytest.mark.parametrize("digits", [0, 7, True])
 def test_nonsense_is_refused(digits):
-    with pytest.raises(ValueError, match="1 to 6 digits"):
+    with pytest.raises(ValueError, match="whole number, 1 to 6"):
         NumberWords(digits=digits)
