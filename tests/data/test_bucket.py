@@ -138,8 +138,3 @@ def test_an_example_as_large_as_the_budget_is_a_batch_of_its_own() -> None:
 def test_an_example_larger_than_the_budget_is_said() -> None:
     with pytest.raises(ValueError, match=r"example 2 has 18 tokens, but a batch holds 17"):
         BucketFeed(examples([(1, 1), (17, 2)]), 17, 0)
-
-
-def test_batches_are_counted_from_0() -> None:
-    with pytest.raises(ValueError, match="batch -1"):
-        BucketFeed(examples([(1, 1)]), 17, 0).batch(-1)

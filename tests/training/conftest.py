@@ -126,7 +126,7 @@ def carrying():
         return Run(
             model,
             CrossEntropy(),
-            CarriedFeed(stream, rows, length, seed).side_by_side(accumulate),
+            CarriedFeed(stream, rows, length, seed, accumulate=accumulate),
             TrainSettings(accumulate=accumulate, **options),
             valid=carried_batches(stream[:50], rows, length),
             seed=seed,

@@ -58,8 +58,6 @@ class BucketFeed:
 
     def batch(self, number: int) -> Batch:
         """Return the batch with this number, counted from 0 over all epochs."""
-        if number < 0:
-            raise ValueError(f"batch {number}: batches are counted from 0")
         epoch, at = divmod(number, self.per_epoch)
         rows_N, order = self._epoch(epoch)
         which = order[at]

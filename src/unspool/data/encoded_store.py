@@ -6,7 +6,6 @@ offsets  int64, the start of each row and the end of the last one
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import operator
@@ -72,30 +71,17 @@ class ColumnWriter:
             del numbers[:]
 
 
-def read_column(folder: Path, name: str, below: int) -> Ragged:
-    """Memory-map a column that a ColumnWriter wrote."""
-    return _map_column(*_paths(folder, name, below))
-
-
 @contextmanager
 def atomic_folder(folder: Path) -> Iterator[Path]:
     """Yield a temporary folder that becomes `folder` if the block succeeds.
 
     If another process was faster, its folder stays: equal names mean equal content.
     """
-    try:
-        with temporary_sibling(folder) as fresh:
-            fresh.mkdir()
-            yield fresh
-            with suppress(FileExistsError):
-                rename_folder(fresh, folder)
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        raise OSError(
-            errno.ENOSPC,
-            f"the disk is full: cannot write {folder.name} to {folder.parent}; free some space",
-        ) from error
+    with temporary_sibling(folder) as fresh:
+        fresh.mkdir()
+        yield fresh
+        with suppress(FileExistsError):
+            rename_folder(fresh, folder)
 
 
 def _bytes(below: int) -> int:
@@ -108,20 +94,11 @@ def _paths(folder: Path, name: str, below: int) -> tuple[Path, Path]:
 
 def _map_column(values: Path, offsets: Path) -> Ragged:
     dtype = np.uint16 if values.suffix == ".uint16" else np.uint32
-    column = Ragged(_map_file(values, dtype), _map_file(offsets, np.int64))
-    ends = column.offsets
-    if not len(ends) or ends[0] != 0 or ends[-1] != len(column.values) or (ends[1:] < ends[:-1]).any():
-        raise DamagedCacheError(f"{offsets} and {values.name} do not belong together")
-    return column
+    return Ragged(_map_file(values, dtype), _map_file(offsets, np.int64))
 
 
 def _map_file(path: Path, dtype: type[np.generic]) -> npt.NDArray[Any]:
-    if not path.is_file():
-        raise DamagedCacheError(f"{path} is missing")
-    size, each = path.stat().st_size, np.dtype(dtype).itemsize
-    if size % each:
-        raise DamagedCacheError(f"{path} has {size} bytes, not a multiple of {each}")
-    if size == 0:  # an empty file cannot be mapped
+    if path.stat().st_size == 0:  # an empty file cannot be mapped
         return np.empty(0, dtype)
     # As a plain array, because indexing a memmap is slow.
     return np.asarray(np.memmap(path, dtype, mode="r"))
@@ -208,7 +185,7 @@ def read_encoded_rows(folder: Path, form: RowFormat, text: Tokenizer) -> Encoded
             raise DamagedCacheError(f"{folder / name} was changed: its checksum does not match")
     below = _value_limit(form, text)
     train, valid = (
-        tuple(read_column(folder, f"{part}{column}", below) for column in range(form.columns))
+        tuple(_map_column(*_paths(folder, f"{part}{column}", below)) for column in range(form.columns))
         for part in ("train", "valid")
     )
     return EncodedRows(train, valid, empty)
@@ -229,22 +206,21 @@ def _encode_to(
     folder: Path | None,
 ) -> EncodedRows:
     below = _value_limit(form, text)
-    writers = [
-        [ColumnWriter(below, folder, f"{part}{column}") for column in range(form.columns)]
+    parts = [
+        _RowWriter(
+            [ColumnWriter(below, folder, f"{part}{column}") for column in range(form.columns)], form, text
+        )
         for part in ("train", "valid")
     ]
-    parts = [_RowWriter(columns, form, text) for columns in writers]
-    filled = NonEmptyRows(train, form)
-    number = 0
+    filled, others = NonEmptyRows(train, form), NonEmptyRows(valid or (), form)
+    is_held = iter(held)
     for rows in chunk_rows(filled):
         for ids in form.encode(rows, text):
-            if not ids:
+            if ids:
+                parts[int(next(is_held))].add(ids)
+            else:
                 for part in parts:
                     part.end()
-                continue
-            parts[int(held[number])].add(ids)
-            number += 1
-    others = NonEmptyRows(() if valid is None else valid, form)
     for rows in chunk_rows(others):
         for ids in form.encode(rows, text):
             parts[1].add(ids) if ids else parts[1].end()

@@ -27,8 +27,8 @@ _OFFSET, _BLOCKS = 0, 1
 
 
 @dataclass(frozen=True, eq=False)
-class PackFeed:
-    """An endless sequence of batches; each is a pure function of its number."""
+class StreamFeed:
+    """An endless sequence of batches of blocks of a stream; each is a pure function of its number."""
 
     stream: npt.NDArray[Any]
     """All tokens concatenated; may be a memory-mapped file."""
@@ -41,6 +41,15 @@ class PackFeed:
     """BOS and EOS, if the stream has them."""
     counts: npt.NDArray[Any] | None = None
     """1 for each token that is a target; None: all except BOS after EOS."""
+
+    def _blocks(self, starts_N: Ints, stops_N: Ints) -> Batch:
+        return batch_of_blocks(self.stream, starts_N, stops_N, self.ends, self.counts)
+
+
+@dataclass(frozen=True, eq=False)
+class PackFeed(StreamFeed):
+    """Blocks in random order."""
+
     _answered: Ints | None = field(init=False, repr=False, default=None)
     """Starts of the blocks with targets, if `counts` is given."""
     _known: dict[int, Ints] = field(init=False, repr=False, default_factory=dict)
@@ -50,7 +59,7 @@ class PackFeed:
     """Batches are independent."""
 
     def __post_init__(self) -> None:
-        _check_stream(len(self.stream), self.rows, 1 if self.counts is not None else self.length)
+        _check_stream(len(self.stream), 1 if self.counts is not None else self.length)
         if self.counts is None:
             return
         starts = np.arange(0, len(self.stream) - 1, self.length)
@@ -71,12 +80,10 @@ class PackFeed:
 
     def batch(self, number: int) -> Batch:
         """Return the batch with this number, counted from 0 over all epochs."""
-        if number < 0:
-            raise ValueError(f"batch {number}: batches are counted from 0")
         epoch, at = divmod(number, self.per_epoch)
         starts_N = self._epoch(epoch)[at * self.rows : (at + 1) * self.rows]
         stops_N = np.minimum(starts_N + self.length, len(self.stream) - 1)
-        return batch_of_blocks(self.stream, starts_N, stops_N, self.ends, self.counts)
+        return self._blocks(starts_N, stops_N)
 
     def _epoch(self, epoch: int) -> Ints:
         """Return the start of each block, shuffled."""
@@ -101,7 +108,7 @@ def stream_batches(
     counts: npt.NDArray[Any] | None = None,
 ) -> list[Batch]:
     """Return batches in which every token except the first is a target once, in order."""
-    _check_stream(len(stream), rows, 1)
+    _check_stream(len(stream), 1)
     starts = np.arange(0, len(stream) - 1, length)
     stops = np.minimum(starts + length, len(stream) - 1)
     return [
@@ -138,9 +145,7 @@ def batch_of_blocks(
     )
 
 
-def _check_stream(tokens: int, rows: int, length: int) -> None:
-    if rows < 1 or length < 1:
-        raise ValueError(f"rows is {rows} and length is {length}; both must be 1 or more")
+def _check_stream(tokens: int, length: int) -> None:
     if tokens < length + 1:
         raise ValueError(
             f"the text has {tokens} tokens, fewer than one block of {length} and its next token: "
@@ -149,7 +154,7 @@ def _check_stream(tokens: int, rows: int, length: int) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class CarriedFeed:
+class CarriedFeed(StreamFeed):
     """Blocks in text order, for a recurrent model that carries its hidden state from batch to batch.
 
         segment r  stream[o + rTL … o + (r + 1)TL],  T blocks each, L = length, o is random in every epoch
@@ -158,65 +163,43 @@ class CarriedFeed:
     The final state of a block is the initial state of the next one, without its gradient: truncated
     backpropagation through time, Williams & Peng 1990 (papers.bib: williams1990efficient). If an update
     accumulates A batches, each of them has different segments, and batch n continues batch n − A, so that
-    several processes can share an update. The first batches of an epoch start without a state. A batch is
-    a pure function of its number.
+    several processes can share an update. The first batches of an epoch start without a state. A row of a
+    batch is a segment.
     """
 
-    stream: npt.NDArray[Any]
-    """All tokens concatenated; may be a memory-mapped file."""
-    rows: int
-    """Segments in a batch."""
-    length: int
-    """Tokens in a block."""
-    seed: int = 0
-    ends: tuple[int, int] | None = None
-    """BOS and EOS, if the stream has them."""
-    counts: npt.NDArray[Any] | None = None
-    """1 for each token that is a target; None: all except BOS after EOS."""
-    apart: int = 1
+    accumulate: int = 1
     """A: batches per update, each with different segments."""
 
     carries: ClassVar[bool] = True
     """Batches continue each other."""
 
     def __post_init__(self) -> None:
-        if self.rows < 1 or self.length < 1 or self.apart < 1:
-            raise ValueError(
-                f"rows is {self.rows}, length is {self.length} and apart is {self.apart}; each must be 1 or "
-                "more"
-            )
         if self.blocks < 1:
             raise ValueError(
                 f"the text has {len(self.stream)} tokens, fewer than a block of {self.length} and its next "
-                f"token for each of {self.rows * self.apart} rows: give more text or fewer rows"
+                f"token for each of {self.rows * self.accumulate} rows: give more text or fewer rows"
             )
 
     @property
     def blocks(self) -> int:
         """T: blocks in a segment."""
-        return (len(self.stream) - 1) // (self.rows * self.apart) // self.length
+        return (len(self.stream) - 1) // (self.rows * self.accumulate) // self.length
 
     @property
     def per_epoch(self) -> int:
         """Batches in an epoch."""
-        return self.blocks * self.apart
-
-    def side_by_side(self, apart: int) -> CarriedFeed:
-        """Return the feed for updates of `apart` batches."""
-        return replace(self, apart=apart)
+        return self.blocks * self.accumulate
 
     def batch(self, number: int) -> Batch:
         """Return the batch with this number, counted from 0 over all epochs."""
-        if number < 0:
-            raise ValueError(f"batch {number}: batches are counted from 0")
         epoch, at = divmod(number, self.per_epoch)
-        block, which = divmod(at, self.apart)
+        block, which = divmod(at, self.accumulate)
         segment = self.blocks * self.length
-        spare = len(self.stream) - 1 - self.rows * self.apart * segment
+        spare = len(self.stream) - 1 - self.rows * self.accumulate * segment
         first = random_below(spare + 1, self.seed, epoch) + which * self.rows * segment + block * self.length
         starts_N = first + np.arange(self.rows, dtype=np.int64) * segment
-        batch = batch_of_blocks(self.stream, starts_N, starts_N + self.length, self.ends, self.counts)
-        return replace(batch, follows=number - self.apart if block else None)
+        batch = self._blocks(starts_N, starts_N + self.length)
+        return replace(batch, follows=number - self.accumulate if block else None)
 
 
 def carried_batches(

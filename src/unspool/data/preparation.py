@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,20 @@ import numpy as np
 import numpy.typing as npt
 
 from unspool.config import to_dict
-from unspool.data import encoded_store
 from unspool.data.batch import Batch
 from unspool.data.batches import Batches
 from unspool.data.encoded_store import (
     DamagedCacheError,
     EncodedRows,
+    FileHashes,
     NonEmptyRows,
     atomic_folder,
+    combine_hashes,
     encode_rows,
+    hash_data,
+    hash_files,
+    hash_settings,
+    hash_tokenizer,
     read_encoded_rows,
 )
 from unspool.data.examples import Pairs, bos_and_eos
@@ -60,7 +66,7 @@ def prepare(
     seed: int = 0,
     cache: str | Path | None = None,
     progress: bool = False,
-    files: encoded_store.FileHashes | None = None,
+    files: FileHashes | None = None,
 ) -> PreparedData:
     """Read the data, train the vocabulary if `text` is a setting, encode, and lay out the batches.
 
@@ -106,7 +112,7 @@ def _vocabulary_notes(text: TokenizerConfig | Tokenizer | None, learnt: Tokenize
             )
 
 
-def _overlap_notes(files: encoded_store.FileHashes) -> Iterator[str]:
+def _overlap_notes(files: FileHashes) -> Iterator[str]:
     for valid, train in (("valid", "train"), ("valid_source", "source")):
         if set(files.get(valid, ())) & set(files.get(train, ())):
             yield (
@@ -119,20 +125,13 @@ class _Preparation:
     """One preparation; it reads the data as few times as possible."""
 
     def __init__(
-        self,
-        data: Data,
-        seed: int,
-        cache: Path | None,
-        progress: bool,
-        files: encoded_store.FileHashes | None,
+        self, data: Data, seed: int, cache: Path | None, progress: bool, files: FileHashes | None
     ) -> None:
         self.data, self.seed, self.cache, self.progress, self._files = data, seed, cache, progress, files
         check_files(data.files())
         self.bytes = sum(file_size(path) for paths in data.files().values() for path in paths)
         self.form: RowFormat = data.form(data.train_rows(no_progress))
         self.notes: list[str] = []
-        self._key: str | None = None
-        self._held: npt.NDArray[np.bool_] | None = None
 
     def vocabulary(self, text: TokenizerConfig | Tokenizer | None) -> Tokenizer:
         """Return the given tokenizer, the data's, or one trained on the training rows (cached)."""
@@ -144,7 +143,7 @@ class _Preparation:
             return self.data.codec()
         if self.cache is None:
             return self._trained(text)
-        name = encoded_store.combine_hashes(self.key, encoded_store.hash_settings(type(text), to_dict(text)))
+        name = combine_hashes(self.key, hash_settings(type(text), to_dict(text)))
         folder = self.cache / f"text-{name}"
         if folder.is_dir():
             try:
@@ -160,10 +159,7 @@ class _Preparation:
         """Return all rows as token ids, from the cache if possible."""
         folder = None
         if self.cache is not None:
-            folder = (
-                self.cache
-                / f"tokens-{encoded_store.combine_hashes(self.key, encoded_store.hash_tokenizer(text))}"
-            )
+            folder = self.cache / f"tokens-{combine_hashes(self.key, hash_tokenizer(text))}"
             if folder.is_dir():
                 try:
                     return read_encoded_rows(folder, self.form, text)
@@ -175,48 +171,39 @@ class _Preparation:
             try:
                 return encode_rows(self.data.train_rows(advance), valid, held, self.form, text, folder)
             except UnknownLabelError as error:
-                raise ValueError(f"{self._place(error.label)}{error}") from error
+                raise ValueError(f"{self._find_label(error.label)}{error}") from error
 
-    def _place(self, label: str) -> str:
+    def _find_label(self, label: str) -> str:
         """Return file and line of the first row with a label, for an error message."""
         data: Any = self.data
-        form: Any = self.form
         for path in (path for paths in data.files().values() for path in paths):
             for number, row in enumerate(data.rows(path, no_progress), start=1):
-                if label in form.labels_of(row):
+                if label in self.form.labels_of(row):
                     return f"{path}, line {number}: "
         return ""
 
-    @property
-    def files(self) -> encoded_store.FileHashes:
+    @cached_property
+    def files(self) -> FileHashes:
         """Hashes of the files."""
-        if self._files is None:
-            self._files = encoded_store.hash_files(self.data)
-        return self._files
+        return hash_files(self.data) if self._files is None else self._files
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Hash of the rows."""
-        if self._key is None:
-            self._key = encoded_store.hash_data(self.data, self.seed, self.files)
-        return self._key
+        return hash_data(self.data, self.seed, self.files)
 
-    @property
+    @cached_property
     def held(self) -> npt.NDArray[np.bool_]:
         """Mask of held-out rows. Counting the rows reads all data, so that faults are found here."""
-        if self._held is None:
-            with progress_bar("read", self.bytes, self.progress) as advance:
-                valid = self.data.valid_rows(advance)
-                if valid is not None and self.data.holds_out:
-                    raise ValueError("the data has validation rows: remove valid_share and valid_lines")
-                count = NonEmptyRows(self.data.train_rows(advance), self.form).count()
-                others = None if valid is None else NonEmptyRows(valid, self.form).count()
-            if count == 0 or others == 0:
-                raise ValueError(
-                    f"every row of the {'training' if count == 0 else 'validation'} data is empty"
-                )
-            self._held = self.data.held(count, self.seed)
-        return self._held
+        with progress_bar("read", self.bytes, self.progress) as advance:
+            valid = self.data.valid_rows(advance)
+            if valid is not None and self.data.holds_out:
+                raise ValueError("the data has validation rows: remove valid_share and valid_lines")
+            count = NonEmptyRows(self.data.train_rows(advance), self.form).count()
+            others = None if valid is None else NonEmptyRows(valid, self.form).count()
+        if count == 0 or others == 0:
+            raise ValueError(f"every row of the {'training' if count == 0 else 'validation'} data is empty")
+        return self.data.held(count, self.seed)
 
     def _clear(self, folder: Path, error: Exception) -> None:
         """Remove a damaged cache folder."""

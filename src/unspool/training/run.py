@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,7 @@ def start_run(
     """Return a run before its first update, with the given model or a new one."""
     feed = prepared.train
     if isinstance(feed, CarriedFeed):
-        feed = feed.side_by_side(recipe.train.accumulate)
+        feed = replace(feed, accumulate=recipe.train.accumulate)
     seed_torch(recipe.seed, "weights")
     base = None
     if recipe.pretrained is not None:
