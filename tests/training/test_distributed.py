@@ -4,16 +4,16 @@ import pytest
 import torch
 from torch import nn
 
-from unspool.training.distributed import SingleProcess, is_distributed, join_processes
+from unspool.training.distributed import ProcessGroup, is_distributed, join_processes
 
 
 def test_alone_nothing_is_shared(tiny):
-    alone, tensor = SingleProcess(), torch.ones(2)
+    alone, tensor = ProcessGroup(), torch.ones(2)
     assert alone.sums([1.0, 2.0]) == [1.0, 2.0]
-    assert alone.whole(tensor) is tensor
-    assert alone.gathered(tensor) == [tensor]
-    assert alone.part(tensor, torch.zeros(2)) is tensor
-    with alone.last(nn.Linear(1, 1), False):
+    assert alone.full_tensor(tensor) is tensor
+    assert alone.all_gather(tensor) == [tensor]
+    assert alone.shard_like(tensor, torch.zeros(2)) is tensor
+    with alone.gradient_sync(nn.Linear(1, 1), False):
         alone.wait()
 
 

@@ -98,7 +98,7 @@ def test_what_has_no_answers_is_refused(recipe):
     lm = {"kind": "transformer_lm", "width": 8, "heads": 2, "layers": 1, "inner_width": 8}
     data = {"kind": "language", "language": {"kind": "zipf_markov", "word_count": 9}, "train": 50, "valid": 5}
     other = {**{key: it for key, it in recipe.items() if key != "text"}, "data": data, "model": lm}
-    with pytest.raises(ValueError, match="needs an encoder–decoder, but the model is a TransformerLM"):
+    with pytest.raises(ValueError, match="needs an encoder–decoder, but this is a TransformerLM"):
         train(other, changes=["train.measure=bleu"])
     with pytest.raises(ValueError, match="needs held-out pairs"):
         train(recipe, changes=["train.measure=bleu", "data.valid=0"])

@@ -251,7 +251,7 @@ def test_a_wrong_table_beside_the_objective_is_refused(table, message):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"objective": {"kind": "reinforce"}}, "reinforce, which runs extra forward passes"),
+        ({"objective": {"kind": "reinforce"}}, "reinforce, which runs extra batches"),
         ({"auxiliary": [{"kind": "sequence_unlikelihood"}]}, "sequence_unlikelihood"),
         ({"auxiliary": [{"kind": "attention_focus"}]}, r"losses on attention \(attention_focus\)"),
         ({"train": {"updates": 1, "measure": "bleu"}}, 'train.measure = "bleu"'),

@@ -12,8 +12,8 @@ from unspool.training.reporters import (
     BarReporter,
     LineReporter,
     NoReports,
+    Reporter,
     Speed,
-    WarningsOnly,
     describe_update,
     join_fitting,
     perplexity,
@@ -54,11 +54,11 @@ def test_the_bar_shows_validations(tiny, capsys):
 
 def test_quiet_warns_and_silent_does_not(tiny, capsys):
     with pytest.warns(UserWarning, match="rows were dropped"):
-        WarningsOnly().warn("rows were dropped")
-    WarningsOnly().note("going on")
+        Reporter().warn("rows were dropped")
+    Reporter().note("going on")
     NoReports().warn("rows were dropped")
     run = tiny(updates=2)
-    WarningsOnly().follow(training_loop(run), run)
+    Reporter().follow(training_loop(run), run)
     assert run.progress.update == 2
     LineReporter().warn("rows were dropped")
     assert capsys.readouterr().err == "unspool: rows were dropped\n"

@@ -212,7 +212,7 @@ def test_a_run_goes_on_from_any_folder(recipe, tmp_path, monkeypatch):
 
 
 def test_a_killed_start_can_be_resumed(recipe, tmp_path, monkeypatch):
-    def killed(*args):
+    def killed(*args, **kwargs):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

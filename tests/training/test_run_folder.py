@@ -8,14 +8,12 @@ from safetensors.torch import load_file
 from unspool.models import TransformerConfig
 from unspool.models.loading import load_folder
 from unspool.training.checkpoint import complete_checkpoints
-from unspool.training.distributed import SingleProcess
+from unspool.training.distributed import ProcessGroup
 from unspool.training.loop import training_loop
 from unspool.training.run_folder import (
     RunFolder,
-    Snapshot,
     average_weights,
     last_checkpoint,
-    write_model,
     write_recipe,
 )
 
@@ -116,15 +114,9 @@ def test_a_file_system_without_links(tiny, write, tmp_path, monkeypatch):
     assert json.loads((tmp_path / "last.json").read_text()) == {"checkpoint": "00000003"}
 
 
-def test_a_snapshot_is_written_like_a_model(tmp_path):
-    snapshot = Snapshot(None, None, {"w": torch.ones(1)})
-    assert snapshot.state_dict() == {"w": torch.ones(1)}
-    assert callable(write_model)
-
-
 def test_a_checkpoint_tells_where_the_run_comes_from(tiny, write, tmp_path):
     finish(tiny(updates=3), RunFolder(tmp_path, write, origin={"recipe": {"seed": 4}}))
-    assert last_checkpoint(tmp_path, SingleProcess(), pytest.fail).about["recipe"] == {"seed": 4}
+    assert last_checkpoint(tmp_path, ProcessGroup(), pytest.fail).about["recipe"] == {"seed": 4}
 
 
 def test_what_is_none_is_left_out_of_the_recipe(tmp_path):

@@ -10,7 +10,7 @@ from unspool.training.run_state import LogWindow, Progress
 
 def test_progress_is_json_and_back():
     for progress in (Progress(), Progress(7, 1 / 3, 5, 2, 1e6, 0.1, LogWindow(0.1, 0.2, 3.0, 4))):
-        assert Progress.read(json.loads(json.dumps(progress.plain(), allow_nan=False))) == progress
+        assert Progress.from_json(json.loads(json.dumps(progress.to_json(), allow_nan=False))) == progress
     assert Progress().best == math.inf
 
 
@@ -19,7 +19,7 @@ def test_what_is_kept_is_restored_to_the_bit(tiny):
     updates = training_loop(first)
     for _ in range(5):
         next(updates)
-    second.restore(first.weights(), first.memory(), Progress.read(first.progress.plain()))
+    second.restore(first.weights(), first.memory(), Progress.from_json(first.progress.to_json()))
     assert second.progress == first.progress
     for name, it in first.weights().items():
         assert torch.equal(second.weights()[name], it)
@@ -78,7 +78,7 @@ def test_batches_that_cannot_be_shared_out_are_refused(tiny):
 
     run = tiny()
     with pytest.raises(ValueError, match=r"train.accumulate=3 .* multiple of 2"):
-        Run(run.model, CrossEntropy(), run.feed, TrainSettings(updates=1, accumulate=3), team=Two())
+        Run(run.model, CrossEntropy(), run.feed, TrainSettings(updates=1, accumulate=3), processes=Two())
 
 
 def test_weights_of_another_model_are_refused_in_words(tiny):
@@ -99,7 +99,7 @@ def test_what_a_model_carries_is_kept_and_restored_to_the_bit(carrying, accumula
     losses = [next(updates).loss for _ in range(5)]
     second = carrying(accumulate=accumulate, seed=9)
     second.seed, second.feed = first.seed, first.feed
-    second.restore(first.weights(), first.memory(), Progress.read(first.progress.plain()))
+    second.restore(first.weights(), first.memory(), Progress.from_json(first.progress.to_json()))
     assert sorted(second.carried) == sorted(first.carried) == [*range(4 * accumulate, 5 * accumulate)]
     for number, it in first.carried.items():
         assert torch.equal(second.carried[number], it)
@@ -115,7 +115,7 @@ def test_without_what_was_carried_a_run_goes_on_otherwise(carrying):
     for _ in range(5):
         next(updates)
     memory = {name: it for name, it in first.memory().items() if name != "carried"}
-    second.restore(first.weights(), memory, Progress.read(first.progress.plain()))
+    second.restore(first.weights(), memory, Progress.from_json(first.progress.to_json()))
     second.carried = {4: torch.zeros_like(first.carried[4])}
     assert next(training_loop(second)).loss != next(updates).loss
 
@@ -128,14 +128,14 @@ class Half:
     def __init__(self, rank, other=None):
         self.rank, self.other = rank, other
 
-    def gathered(self, tensor):
+    def all_gather(self, tensor):
         return [tensor, self.other] if self.rank == 0 else [self.other, tensor]
 
-    def whole(self, tensor):
+    def full_tensor(self, tensor):
         return tensor
 
-    def part(self, whole, like):
-        return whole
+    def shard_like(self, full, like):
+        return full
 
 
 def test_what_is_carried_is_shared_out_among_any_number_of_processes(carrying):
@@ -145,13 +145,13 @@ def test_what_is_carried_is_shared_out_among_any_number_of_processes(carrying):
     halves = []
     for rank in (0, 1):
         run = carrying(accumulate=4)
-        run.team = Half(rank)
-        run.restore(alone.weights(), alone.memory(), Progress.read(alone.progress.plain()))
+        run.processes = Half(rank)
+        run.restore(alone.weights(), alone.memory(), Progress.from_json(alone.progress.to_json()))
         assert sorted(run.carried) == [rank, rank + 2]
         halves.append(run)
     for rank, run in enumerate(halves):
         other = halves[1 - rank].carried
-        run.team.other = torch.stack([other[number] for number in sorted(other)])
+        run.processes.other = torch.stack([other[number] for number in sorted(other)])
         assert torch.equal(run.memory()["carried"], kept)
 
 

@@ -236,7 +236,7 @@ def test_the_batches_of_a_team_are_one_sequence(tiny):
     run = tiny(accumulate=4)
     run.progress.update = 5
     assert batch_numbers(run) == [20, 21, 22, 23]
-    run.team = Team()
+    run.processes = Team()
     assert batch_numbers(run) == [21, 23]
 
 

@@ -57,14 +57,14 @@ def test_every_batch_belongs_to_one_process_and_all_make_as_many_passes(tiny):
     passes, parts = [], []
     for rank in (0, 1):
         run = tiny()
-        run.team = Half(rank)
+        run.processes = Half(rank)
         original, calls = run.forward_pass.forward, []
         run.forward_pass.forward = lambda *args, original=original, calls=calls: (
             calls.append(1) or original(*args)
         )
         validate(run)
         passes.append(len(calls))
-        parts.append(run.team.asked)
+        parts.append(run.processes.asked)
     assert passes == [2, 2]  # of three batches
     (a, b, *_), (c, d, *_) = parts
     assert (a + c) / (b + d) == pytest.approx(whole)
@@ -97,9 +97,9 @@ def test_all_processes_read_what_is_carried_and_each_batch_is_counted_once(carry
     parts = []
     for rank in (0, 1):
         run = carrying(dropout=0.0)
-        run.team = Half(rank)
+        run.processes = Half(rank)
         validate(run)
-        parts.append(run.team.asked)
+        parts.append(run.processes.asked)
     (a, b, *_), (c, d, *_) = parts
     assert (a + c) / (b + d) == pytest.approx(whole)
     assert b + d == 49

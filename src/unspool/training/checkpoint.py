@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -98,7 +97,7 @@ def newest_checkpoint(run: Path, say: Callable[[str], None]) -> Checkpoint | Non
         if fault is None:
             for other in damaged:
                 say(f"{other}; resuming from checkpoint {path.name}")
-            return Checkpoint(path, json.loads((path / ABOUT).read_text(encoding="utf-8")))
+            return Checkpoint(path, _read_about(path))
         damaged.append(fault)
     if damaged:
         raise ValueError(
@@ -110,16 +109,14 @@ def newest_checkpoint(run: Path, say: Callable[[str], None]) -> Checkpoint | Non
 def complete_checkpoints(run: Path) -> list[Checkpoint]:
     """Return all intact checkpoints, oldest first."""
     return [
-        Checkpoint(path, json.loads((path / ABOUT).read_text(encoding="utf-8")))
-        for path in _checkpoint_folders(run)
-        if _find_fault(path) is None
+        Checkpoint(path, _read_about(path)) for path in _checkpoint_folders(run) if _find_fault(path) is None
     ]
 
 
 def remove_old_checkpoints(run: Path, keep: int, spare: set[int]) -> None:
     """Remove all but the last `keep` regular checkpoints, the newest, and those of updates in `spare`."""
     paths = _checkpoint_folders(run)
-    regular = [path for path in paths if _is_regular(path)]
+    regular = [path for path in paths if (about := _read_about(path)) and about.get("regular", True)]
     stay = {*regular[-keep:], *paths[-1:], *(path for path in paths if int(path.name) in spare)}
     for path in paths:
         if path not in stay:
@@ -137,18 +134,19 @@ def _checkpoint_folders(run: Path) -> list[Path]:
     return sorted(it for it in folder.iterdir() if it.name.isdigit()) if folder.is_dir() else []
 
 
-def _is_regular(path: Path) -> bool:
+def _read_about(path: Path) -> dict[str, Any]:
+    """Read checkpoint.json; {} if it is missing or damaged."""
     try:
-        return bool(json.loads((path / ABOUT).read_text(encoding="utf-8")).get("regular", True))
+        about = json.loads((path / ABOUT).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return False
+        return {}
+    return about if isinstance(about, dict) else {}
 
 
 def _find_fault(path: Path) -> str | None:
     """Return the fault of a checkpoint; None if it is intact."""
-    try:
-        files = json.loads((path / ABOUT).read_text(encoding="utf-8"))["files"]
-    except (OSError, ValueError, KeyError, TypeError):
+    files = _read_about(path).get("files")
+    if not isinstance(files, dict):
         return f"checkpoint {path.name}: {ABOUT} is missing or damaged"
     for name, expected in files.items():
         file = path / name
@@ -175,15 +173,12 @@ def _explain_disk_errors(run: Path) -> Iterator[None]:
     """Explain a full disk, and name the checkpoint to resume from."""
     try:
         yield
-    except (OSError, SafetensorError) as error:
-        reason = str(error)
-        full = any(word in reason for word in ("No space left", "quota", "os error 28"))
-        if isinstance(error, OSError) and error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
-        advice = "make room on the disk" if full else "look at the disk"
         left = (
-            f"the last complete one is still there: {advice} and --resume"
+            "the last complete one is still there: make room on the disk and --resume"
             if complete_checkpoints(run)
-            else f"there is no earlier one: {advice} and start again"
+            else "there is no earlier one: make room on the disk and start again"
         )
-        raise OSError(f"{run}: the checkpoint could not be written ({reason}); {left}") from error
+        raise OSError(f"{run}: the checkpoint could not be written ({error}); {left}") from error

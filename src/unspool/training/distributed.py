@@ -5,7 +5,7 @@
 A recipe gives the same updates on any number of processes that divides A (up to the order of additions), so
 that a run may be resumed with another number of processes.
 
-    SingleProcess   one process
+    ProcessGroup    one process
     Replicated      every process has all weights; gradients are averaged during the backward pass (DDP)
     Sharded         every process has 1/R of weights and optimizer, and gathers layers on demand (FSDP)
 
@@ -16,91 +16,54 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from unspool.training.forward_pass import ForwardPass
 
 
-class ProcessGroup(Protocol):
-    """The processes that train one model."""
-
-    rank: int
-    size: int
-
-    def wrap(self, model: nn.Module) -> nn.Module:
-        """Return the model's forward pass with shared gradients."""
-        ...
-
-    def last(self, forward: nn.Module, last: bool) -> Any:
-        """Return a context for a forward and backward pass; only the last one exchanges gradients."""
-        ...
-
-    def sums(self, values: Sequence[float]) -> list[float]:
-        """Sum each value over all processes."""
-        ...
-
-    def whole(self, tensor: Tensor) -> Tensor:
-        """Gather a tensor that may be sharded."""
-        ...
-
-    def part(self, whole: Tensor, like: Tensor) -> Tensor:
-        """Return this process's part of a full tensor, sharded like `like`."""
-        ...
-
-    def gathered(self, tensor: Tensor) -> list[Tensor]:
-        """Gather tensors of equal shape from all processes, in rank order."""
-        ...
-
-    def wait(self) -> None:
-        """Wait for all processes."""
-        ...
-
-
-class SingleProcess:
-    """One process."""
+class ProcessGroup:
+    """The processes that train one model; this class is a single process."""
 
     rank, size = 0, 1
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """Return the plain forward pass."""
+        """Return the model's forward pass with shared gradients."""
         return ForwardPass(model)
 
-    @contextmanager
-    def last(self, forward: nn.Module, last: bool) -> Iterator[None]:  # noqa: ARG002
-        """Do nothing."""
-        yield
+    def gradient_sync(self, forward: Any, is_last: bool) -> AbstractContextManager[object]:  # noqa: ARG002
+        """Return a context for a forward and backward pass; only the last one averages gradients."""
+        return nullcontext()
 
     def sums(self, values: Sequence[float]) -> list[float]:
-        """Return the values."""
+        """Sum each value over all processes, in float64."""
         return list(values)
 
-    def whole(self, tensor: Tensor) -> Tensor:
-        """Return the tensor."""
+    def full_tensor(self, tensor: Tensor) -> Tensor:
+        """Gather a tensor that may be sharded; all processes must call it."""
         return tensor
 
-    def part(self, whole: Tensor, like: Tensor) -> Tensor:  # noqa: ARG002
-        """Return the tensor."""
-        return whole
+    def shard_like(self, full: Tensor, like: Tensor) -> Tensor:  # noqa: ARG002
+        """Return this process's part of a tensor that every process has, sharded like `like`."""
+        return full
 
-    def gathered(self, tensor: Tensor) -> list[Tensor]:
-        """Return the tensor."""
+    def all_gather(self, tensor: Tensor) -> list[Tensor]:
+        """Gather tensors of equal shape from all processes, in rank order."""
         return [tensor]
 
     def wait(self) -> None:
-        """Return at once."""
+        """Wait for all processes."""
 
 
-class Replicated(SingleProcess):
+class Replicated(ProcessGroup):
     """Every process has all weights."""
 
     def __init__(self) -> None:
-        import torch.distributed as dist
-
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
 
     def wrap(self, model: nn.Module) -> nn.Module:
@@ -109,37 +72,26 @@ class Replicated(SingleProcess):
 
         return DistributedDataParallel(ForwardPass(model), gradient_as_bucket_view=True)
 
-    @contextmanager
-    def last(self, forward: nn.Module, last: bool) -> Iterator[None]:
-        """Average gradients over the processes in the last backward pass."""
-        if last:
-            yield
-        else:
-            with forward.no_sync():  # type: ignore[operator]
-                yield
+    def gradient_sync(self, forward: Any, is_last: bool) -> AbstractContextManager[object]:
+        """Average gradients in the last backward pass."""
+        return nullcontext() if is_last else forward.no_sync()
 
     def sums(self, values: Sequence[float]) -> list[float]:
-        """Sum in float64."""
-        import torch.distributed as dist
-
+        """Sum with all_reduce."""
         device = "cuda" if dist.get_backend() == "nccl" else "cpu"
         total = torch.tensor(values, dtype=torch.float64, device=device)
         dist.all_reduce(total)
         summed: list[float] = total.tolist()
         return summed
 
-    def gathered(self, tensor: Tensor) -> list[Tensor]:
+    def all_gather(self, tensor: Tensor) -> list[Tensor]:
         """Gather with all_gather."""
-        import torch.distributed as dist
-
         found = [torch.empty_like(tensor) for _ in range(self.size)]
         dist.all_gather(found, tensor.contiguous())
         return found
 
     def wait(self) -> None:
         """Wait for all processes."""
-        import torch.distributed as dist
-
         dist.barrier()
 
 
@@ -164,25 +116,24 @@ class Sharded(Replicated):
         fully_shard(forward, mesh=self._mesh)
         return forward
 
-    @contextmanager
-    def last(self, forward: nn.Module, last: bool) -> Iterator[None]:
+    def gradient_sync(self, forward: Any, is_last: bool) -> AbstractContextManager[object]:
         """Average and shard gradients in the last backward pass."""
-        forward.set_requires_gradient_sync(last)  # type: ignore[operator]
-        yield
+        forward.set_requires_gradient_sync(is_last)
+        return nullcontext()
 
-    def whole(self, tensor: Tensor) -> Tensor:
-        """Gather from all processes, which must all call it."""
+    def full_tensor(self, tensor: Tensor) -> Tensor:
+        """Gather a DTensor."""
         from torch.distributed.tensor import DTensor
 
         return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
-    def part(self, whole: Tensor, like: Tensor) -> Tensor:
-        """Shard a tensor that every process has."""
+    def shard_like(self, full: Tensor, like: Tensor) -> Tensor:
+        """Shard like a DTensor."""
         from torch.distributed.tensor import DTensor, distribute_tensor
 
         if not isinstance(like, DTensor):
-            return whole
-        return distribute_tensor(whole, like.device_mesh, like.placements, src_data_rank=None)
+            return full
+        return distribute_tensor(full, like.device_mesh, like.placements, src_data_rank=None)
 
 
 def is_distributed() -> bool:
@@ -199,10 +150,8 @@ def join_processes(device: str, shard: bool) -> Iterator[ProcessGroup]:
                 "train.shard needs several processes: start them with "
                 "torchrun --nproc-per-node 2 -m unspool train …"
             )
-        yield SingleProcess()
+        yield ProcessGroup()
         return
-    import torch.distributed as dist
-
     if torch.device(device).type == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     backend = "nccl" if torch.device(device).type == "cuda" else "gloo"

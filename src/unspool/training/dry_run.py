@@ -13,8 +13,6 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,7 +22,7 @@ from unspool.plugins import allow_code
 from unspool.training.forward_pass import autocast, check_device, seed_torch
 from unspool.training.recipe import Recipe
 from unspool.training.recipe_checks import check_batches, recipe_warnings
-from unspool.training.run import as_recipe, start_run
+from unspool.training.run import AnyRecipe, as_recipe, start_run
 from unspool.training.run_state import Run
 
 PASSES, LONGEST = 3, 20.0
@@ -64,9 +62,7 @@ class DryRun:
         ]
 
 
-def dry_run(
-    recipe: str | Path | Mapping[str, Any] | Recipe, changes: Sequence[str] = (), *, trust_code: bool = False
-) -> DryRun:
+def dry_run(recipe: AnyRecipe, changes: Sequence[str] = (), *, trust_code: bool = False) -> DryRun:
     """Read the data, build the model and run some batches; weights and files stay unchanged."""
     with allow_code(trust_code):
         return _dry_run(as_recipe(recipe, changes))

@@ -53,7 +53,7 @@ def _first_nonfinite(run: Run, objective: Objective, number: int, batch: Batch, 
     run.optimizer.zero_grad()
     with _watch_layers(run.model) as (outputs, gradients):
         seed_torch(run.seed, number)
-        with run.team.last(run.forward_pass, False):
+        with run.processes.gradient_sync(run.forward_pass, False):
             with autocast(run.settings):
                 total, _, _ = run.forward_pass(objective, batch, clock)
             total.backward()

@@ -12,23 +12,14 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from unspool.training.run_state import LogWindow, Run
 from unspool.training.update import Update, apply_update
 from unspool.training.validation import greedy_score, validate
 
-
-class RunWriter(Protocol):
-    """Writes curves and checkpoints of a run."""
-
-    def point(self, run: Run, point: dict[str, float]) -> None:
-        """Append a point to the curves."""
-        ...
-
-    def checkpoint(self, run: Run, *, regular: bool) -> str | None:
-        """Write a checkpoint; all processes must call it. Averages use only regular ones."""
-        ...
+if TYPE_CHECKING:
+    from unspool.training.run_folder import RunFolder
 
 
 class Stopped(Exception):  # noqa: N818 — not an error
@@ -39,7 +30,7 @@ class Stopped(Exception):  # noqa: N818 — not an error
 
 
 def training_loop(
-    run: Run, writer: RunWriter | None = None, is_stopping: Callable[[], bool] = lambda: False
+    run: Run, folder: RunFolder | None = None, is_stopping: Callable[[], bool] = lambda: False
 ) -> Iterator[Update]:
     """Run updates until the end; if `is_stopping` returns True, write a checkpoint and raise Stopped."""
     settings, progress = run.settings, run.progress
@@ -53,8 +44,8 @@ def training_loop(
         at, last = progress.update, progress.update >= settings.updates
         if at % settings.log_every == 0 or last:
             point = _curve_point(run, done)
-            if writer is not None:
-                writer.point(run, point)
+            if folder is not None:
+                folder.point(point)
         better = False
         if run.valid and (at % settings.validate_every == 0 or last):
             found = validate(run)
@@ -62,15 +53,15 @@ def training_loop(
             done = replace(done, valid=found.nll, valid_accuracy=found.accuracy, valid_score=score)
             better = _record_validation(run, done)
             progress.seconds = time.monotonic() - began
-            if writer is not None:
+            if folder is not None:
                 rate = {} if found.accuracy is None else {"accuracy": found.accuracy}
                 rate |= {} if score is None else {settings.measure: score}
-                writer.point(run, {"update": at, "epoch": done.clock.epoch, "valid": found.nll, **rate})
-        if writer is not None:
+                folder.point({"update": at, "epoch": done.clock.epoch, "valid": found.nll, **rate})
+        if folder is not None:
             regular = at % settings.checkpoint_every == 0 or run.over
             late = _is_checkpoint_due(run, time.monotonic() - kept)
             if regular or done.stop or late or (better and settings.final == "best"):
-                done = replace(done, saved=writer.checkpoint(run, regular=regular))
+                done = replace(done, saved=folder.checkpoint(run, regular=regular))
                 kept = time.monotonic()
         yield done
         if done.stop and not run.over:
@@ -120,4 +111,4 @@ def _is_checkpoint_due(run: Run, seconds: float) -> bool:
     limit = run.settings.checkpoint_seconds
     if limit is None:
         return False
-    return run.team.sums([float(seconds >= limit)])[0] > 0
+    return run.processes.sums([float(seconds >= limit)])[0] > 0

@@ -8,7 +8,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from unspool.errors import message_line
 
@@ -17,41 +17,18 @@ if TYPE_CHECKING:
     from unspool.training.update import Update
 
 
-class Reporter(Protocol):
-    """Consumes the updates of the loop and shows notes and warnings."""
+class Reporter:
+    """Consumes the updates of the loop. This one issues Python warnings only; the default of `us.train`."""
 
-    draws: bool
+    draws = False
     """True to show progress bars before the first update."""
 
     def note(self, text: str) -> None:
         """Show a note."""
-        ...
 
     def warn(self, text: str) -> None:
         """Show a warning."""
-        ...
-
-    def follow(self, updates: Iterator[Update], run: Run) -> None:
-        """Consume all updates."""
-        ...
-
-
-def warn(text: str) -> None:
-    """Issue a Python warning."""
-    warnings.warn(text, UserWarning, stacklevel=3)
-
-
-class WarningsOnly:
-    """Issues Python warnings only; the default of `us.train`."""
-
-    draws = False
-
-    def note(self, text: str) -> None:
-        """Ignore notes."""
-
-    def warn(self, text: str) -> None:
-        """Issue a Python warning."""
-        warn(text)
+        warnings.warn(text, UserWarning, stacklevel=2)
 
     def follow(self, updates: Iterator[Update], run: Run) -> None:  # noqa: ARG002
         """Consume all updates."""
@@ -59,29 +36,25 @@ class WarningsOnly:
             pass
 
 
-class NoReports(WarningsOnly):
+class NoReports(Reporter):
     """Silent; for all processes except the first."""
 
     def warn(self, text: str) -> None:
         """Ignore warnings."""
 
 
-class StandardErrorReporter:
+class StandardErrorReporter(Reporter):
     """Writes notes and warnings to standard error."""
 
     def note(self, text: str) -> None:
         """Print a line."""
         print(f"unspool: {message_line(text)}", file=sys.stderr)
 
-    def warn(self, text: str) -> None:
-        """Print a line."""
-        self.note(text)
+    warn = note
 
 
 class LineReporter(StandardErrorReporter):
     """Prints a line for each point of the curves, as text or JSON."""
-
-    draws = False
 
     def __init__(self, file: TextIO | None = None, *, as_json: bool = False) -> None:
         self._file, self._json = file or sys.stdout, as_json

@@ -26,32 +26,30 @@ from unspool.nn.transformer import enable_checkpointing
 from unspool.plugins import allow_code
 from unspool.training.checkpoint import Checkpoint, complete_checkpoints
 from unspool.training.curves import CURVES
-from unspool.training.distributed import ProcessGroup, is_distributed, join_processes as joined
+from unspool.training.distributed import ProcessGroup, is_distributed, join_processes
 from unspool.training.forward_pass import check_device, seed_torch
 from unspool.training.loop import Stopped, training_loop
 from unspool.training.recipe import Recipe, apply_changes, parse_recipe, read_recipe, with_absolute_paths
 from unspool.training.recipe_checks import (
-    ResumedRun,
-    check_adapter_base,
+    NEW_RUN,
     check_batches,
     check_built_run,
-    check_resumed_length,
     check_resumption,
     recipe_warnings,
 )
-from unspool.training.reporters import Reporter, WarningsOnly
-from unspool.training.resumption import (
-    find_changes,
-    flatten_settings,
-)
+from unspool.training.reporters import Reporter
+from unspool.training.resumption import find_changes, flatten_settings
 from unspool.training.run_folder import LOCK, RECIPE, RunFolder, last_checkpoint, lock_folder, write_recipe
 from unspool.training.run_state import Run
 from unspool.training.stop_signals import catch_stop_signals
 from unspool.training.validation import score_function
 
+AnyRecipe = str | Path | Mapping[str, Any] | Recipe
+"""A TOML file, a mapping, or a Recipe."""
+
 
 def train(
-    recipe: str | Path | Mapping[str, Any] | Recipe,
+    recipe: AnyRecipe,
     out: str | Path | None = None,
     *,
     resume: bool = False,
@@ -67,26 +65,41 @@ def train(
     (`kind = "my_package:MyHead"`, `reward = "module:function"`) needs `trust_code`, also on resuming.
     """
     with allow_code(trust_code):
-        return _train(as_recipe(recipe, changes), out, resume, reporter)
+        return _train(as_recipe(recipe, changes), out, resume, reporter or Reporter())
 
 
-def _train(read: Recipe, out: str | Path | None, resume: bool, reporter: Reporter | None) -> Model:
-    check_device(read.train)
+def _train(recipe: Recipe, out: str | Path | None, resume: bool, reporter: Reporter) -> Model:
+    check_device(recipe.train)
     with (
         _run_folder(out) as path,
         torch.random.fork_rng(devices=[]),
-        _torch_threads(read.train.threads),
-        joined(read.train.device, read.train.shard) as team,
-        lock_folder(path) if team.rank == 0 else nullcontext(),
-        _remove_refused_start(path) if team.rank == 0 else nullcontext(),
+        _torch_threads(recipe.train.threads),
+        join_processes(recipe.train.device, recipe.train.shard) as processes,
+        lock_folder(path) if processes.rank == 0 else nullcontext(),
+        _remove_refused_start(path) if processes.rank == 0 else nullcontext(),
     ):
-        _claim_folder(path, read, resume, team)
-        return _run_training(read, path, team, reporter)
+        _claim_folder(path, recipe, resume, processes)
+        found = last_checkpoint(path, processes, reporter.warn)
+        run, folder = _begin_run(recipe, path, processes, reporter, found)
+        try:
+            with catch_stop_signals() as stop_request:
+                try:
+                    reporter.follow(training_loop(run, folder, stop_request), run)
+                except Stopped as stopped:
+                    stopped.signal = stop_request.signal
+                    raise
+            folder.finish(run)
+        finally:
+            folder.close(run)
+        trained: Model = load_folder(path).to(recipe.train.device)
+        return trained
 
 
-def _run_training(recipe: Recipe, path: Path, team: ProcessGroup, reporter: Reporter | None) -> Model:
-    reporter = reporter or WarningsOnly()
-    found = last_checkpoint(path, team, reporter.warn)
+def _begin_run(
+    recipe: Recipe, path: Path, processes: ProcessGroup, reporter: Reporter, found: Checkpoint | None
+) -> tuple[Run, RunFolder]:
+    """Return a new run, or the run that a checkpoint continues, after all checks."""
+    about = {} if found is None else found.about
     files = hash_files(recipe.data)
     history = [] if found is None else _change_history(recipe, path, found, files)
     model = None if recipe.pretrained is None else recipe.pretrained.load_model(found)
@@ -94,54 +107,44 @@ def _run_training(recipe: Recipe, path: Path, team: ProcessGroup, reporter: Repo
     tokenizer = (
         model.tokenizer if model is not None else None if found is None else load_run_tokenizer(found.path)
     )
-    prepared = _prepare_data(recipe, path, team, reporter.draws, files, tokenizer)
+    prepared = _prepare_data(recipe, path, processes, reporter.draws, files, tokenizer)
     for note in prepared.notes:
         reporter.warn(note)
-    run = start_run(recipe, prepared, team, model)
+    run = start_run(recipe, prepared, processes, model)
     if recipe.pretrained is not None:
-        check_adapter_base(
-            path, None if found is None else found.about.get("base"), run.base, recipe.pretrained.from_
-        )
+        name = recipe.pretrained.from_
+        if about.get("base") not in (None, run.base):
+            raise ValueError(
+                f"{path}: its adapters belong to another model than model.from = {name!r}; {NEW_RUN}"
+            )
         learn, all_ = (
             sum(it.numel() for it in some) for some in (run.optimizer.state, run.model.parameters())
         )
-        reporter.note(f"training {learn:,} of {all_:,} weights of {recipe.pretrained.from_}")
+        reporter.note(f"training {learn:,} of {all_:,} weights of {name}")
     check_batches(run.model, [prepared.train.batch(0), *prepared.valid[-1:]])
-    if found is not None:
-        check_resumed_length(path, run.settings.updates, found.update)
-    origin = {
-        **{"recipe": flatten_settings(recipe, run.model.config), "data_files": files, "history": history},
-        "base": run.base,
-    }
+    if found is not None and run.settings.updates < found.update:
+        raise ValueError(
+            f"{path}: the run has done {found.update} updates, not only {run.settings.updates}; {NEW_RUN}"
+        )
+    settings = flatten_settings(recipe, run.model.config)
+    origin = {"recipe": settings, "data_files": files, "history": history, "base": run.base}
     folder = RunFolder(path, facts=prepared.facts, origin=origin)
     folder.restore(run, found)
     # After all checks, so that recipe.toml never holds a refused change.
-    if team.rank == 0:
+    if processes.rank == 0:
         write_recipe(path, recipe.settings, history)
-    for warning in recipe_warnings(
-        run.settings, recipe.schedule, bool(prepared.valid), recipe.total_objective.rewarded
-    ):
+    rewarded = recipe.total_objective.rewarded
+    for warning in recipe_warnings(run.settings, recipe.schedule, bool(prepared.valid), rewarded):
         reporter.warn(warning)
     if found is not None:
-        for change in history[len(found.about.get("history", ())) :]:
+        for change in history[len(about.get("history", ())) :]:
             reporter.note(change)
         reporter.note(f"resuming after update {found.update}")
-    try:
-        with catch_stop_signals() as stop_request:
-            try:
-                reporter.follow(training_loop(run, folder, stop_request), run)
-            except Stopped as stopped:
-                stopped.signal = stop_request.signal
-                raise
-        folder.finish(run)
-    finally:
-        folder.close(run)
-    trained: Model = load_folder(path).to(recipe.train.device)
-    return trained
+    return run, folder
 
 
 def start_run(
-    recipe: Recipe, prepared: PreparedData, team: ProcessGroup | None = None, model: Any = None
+    recipe: Recipe, prepared: PreparedData, processes: ProcessGroup | None = None, model: Any = None
 ) -> Run:
     """Return a run before its first update, with the given model or a new one."""
     feed = prepared.train
@@ -173,34 +176,30 @@ def start_run(
         schedule=recipe.schedule,
         hooks=[it.build(model) for it in recipe.hooks],
         seed=recipe.seed,
-        team=team,
+        processes=processes,
         base=base,
     )
 
 
-def as_recipe(recipe: str | Path | Mapping[str, Any] | Recipe, changes: Sequence[str] = ()) -> Recipe:
+def as_recipe(recipe: AnyRecipe, changes: Sequence[str] = ()) -> Recipe:
     """Return the recipe with absolute paths; refuse it if it names code that the user does not trust."""
-    found = _as_recipe(recipe, changes)
+    if not isinstance(changes, list | tuple) or not all(isinstance(it, str) for it in changes):
+        raise TypeError(
+            f'changes is {changes!r:.80}, but must be a list of strings such as ["train.updates=200"]'
+        )
+    match recipe:
+        case str() | os.PathLike():
+            read = read_recipe(recipe, changes)
+        case Recipe() | Mapping():
+            settings = recipe.to_settings() if isinstance(recipe, Recipe) else recipe
+            read = parse_recipe(apply_changes(settings, changes))
+        case _:
+            raise TypeError(
+                f"the recipe is {recipe!r:.80}, but must be the path of a TOML file, a mapping or a Recipe"
+            )
+    found = with_absolute_paths(read)
     found.check_trust()
     return found
-
-
-def _as_recipe(recipe: str | Path | Mapping[str, Any] | Recipe, changes: Sequence[str]) -> Recipe:
-    if isinstance(changes, str | Mapping) or not isinstance(changes, Sequence):
-        raise TypeError(f'changes is {changes!r:.80}, but must be a list such as ["train.updates=200"]')
-    for change in changes:
-        if not isinstance(change, str):
-            raise TypeError(f'changes holds {change!r:.80}, but each is a string such as "train.updates=200"')
-    match recipe:
-        case Recipe():
-            return with_absolute_paths(parse_recipe(apply_changes(recipe.to_settings(), changes)))
-        case str() | os.PathLike():
-            return with_absolute_paths(read_recipe(recipe, changes))
-    if not isinstance(recipe, Mapping):
-        raise TypeError(
-            f"the recipe is {recipe!r:.80}, but must be the path of a TOML file, a mapping or a Recipe"
-        )
-    return with_absolute_paths(parse_recipe(apply_changes(recipe, changes)))
 
 
 def _change_history(recipe: Recipe, path: Path, found: Checkpoint, files: FileHashes) -> list[str]:
@@ -214,28 +213,25 @@ def _change_history(recipe: Recipe, path: Path, found: Checkpoint, files: FileHa
             before.vocab_size, config.get("labels", ()), config.get("source_vocab_size")
         )
     new = find_changes(about.get("recipe", {}), flatten_settings(recipe, model_config), recipe.data)
-    check_resumption(ResumedRun(path, new, recipe.data, about.get("data_files", files), files))
+    check_resumption(path, new, recipe.data, about.get("data_files", files), files)
     return [*about.get("history", ()), *(f"after update {found.update}: {change}" for change in new)]
 
 
 def _prepare_data(
-    recipe: Recipe, path: Path, team: ProcessGroup, draws: bool, files: FileHashes, tokenizer: Any
+    recipe: Recipe, path: Path, processes: ProcessGroup, draws: bool, files: FileHashes, tokenizer: Any
 ) -> PreparedData:
     """Prepare the data in the first process; the others then read its cache."""
-
-    def prepared(progress: bool) -> PreparedData:
-        text: Any = tokenizer or recipe.text
-        return prepare(recipe.data, text, recipe.batches, recipe.seed, path / "data", progress, files)
-
-    if team.rank == 0:
-        first = prepared(draws)
-    team.wait()
-    return first if team.rank == 0 else prepared(False)
+    text: Any = tokenizer or recipe.text
+    settings = recipe.data, text, recipe.batches, recipe.seed, path / "data"
+    if processes.rank == 0:
+        prepared = prepare(*settings, progress=draws, files=files)
+    processes.wait()
+    return prepared if processes.rank == 0 else prepare(*settings, files=files)
 
 
-def _claim_folder(path: Path, recipe: Recipe, resume: bool, team: ProcessGroup) -> None:
+def _claim_folder(path: Path, recipe: Recipe, resume: bool, processes: ProcessGroup) -> None:
     """Refuse to overwrite another run; write the recipe, so that a killed start can be resumed."""
-    if team.rank == 0:
+    if processes.rank == 0:
         # A folder without a checkpoint may be overwritten: a failed start does not block the next one.
         if not resume and (complete_checkpoints(path) or is_run_folder(path)):
             raise FileExistsError(
@@ -243,7 +239,7 @@ def _claim_folder(path: Path, recipe: Recipe, resume: bool, team: ProcessGroup) 
             )
         if not resume or not (path / RECIPE).exists():
             write_recipe(path, recipe.settings)
-    team.wait()
+    processes.wait()
 
 
 @contextmanager

@@ -6,12 +6,14 @@ config.json   model.safetensors   tokenizer…        read by us.load: links to 
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import tomli_w
@@ -37,37 +39,27 @@ from unspool.training.checkpoint import (
 )
 from unspool.training.curves import CURVES, PICTURE, Curves, TensorBoardEvents, read_curves
 from unspool.training.distributed import ProcessGroup
-from unspool.training.reporters import warn
 from unspool.training.run_state import Progress, Run
 
 RECIPE = "recipe.toml"
 
 
-@dataclass
-class Snapshot:
-    """A model's config and tokenizer with gathered or averaged weights."""
-
-    config: Any
-    tokenizer: Any
-    weights: Mapping[str, Tensor]
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return the weights."""
-        return dict(self.weights)
-
-
 def write_model(run: Run, weights: Mapping[str, Tensor], folder: Path) -> None:
     """Write the files that us.load reads, and the adapters."""
-    write_run_folder(Snapshot(run.model.config, run.model.tokenizer, weights), folder)
+    model: Any = run.model
+    saved = SimpleNamespace(
+        config=model.config, tokenizer=model.tokenizer, state_dict=functools.partial(dict, weights)
+    )
+    write_run_folder(saved, folder)
     if run.base is not None:
-        write_adapters(folder / ADAPTERS, lora_settings(run.model), run.base, adapter_weights(run.model))
+        write_adapters(folder / ADAPTERS, lora_settings(model), run.base, adapter_weights(model))
 
 
-def last_checkpoint(path: Path, team: ProcessGroup, say: Callable[[str], None]) -> Checkpoint | None:
+def last_checkpoint(path: Path, processes: ProcessGroup, say: Callable[[str], None]) -> Checkpoint | None:
     """Remove unfinished files and return the newest intact checkpoint. All processes must call it."""
-    if team.rank == 0:
+    if processes.rank == 0:
         remove_unfinished(path)
-    team.wait()
+    processes.wait()
     return newest_checkpoint(path, say)
 
 
@@ -103,9 +95,9 @@ class RunFolder:
         self._curves: Curves | None = None
         self._events: TensorBoardEvents | None = None
 
-    def resume(self, run: Run, say: Callable[[str], None] = warn) -> Checkpoint | None:
+    def resume(self, run: Run, say: Callable[[str], None] = warnings.warn) -> Checkpoint | None:
         """Resume from the newest intact checkpoint; return None if the run is new."""
-        found = last_checkpoint(self.path, run.team, say)
+        found = last_checkpoint(self.path, run.processes, say)
         self.restore(run, found)
         return found
 
@@ -113,10 +105,9 @@ class RunFolder:
         """Resume from a checkpoint, or start a new run if it is None."""
         if found is not None:
             self._same_data(found)
-            run.restore(
-                found.adapters() or found.weights(), found.memory(), Progress.read(found.about["progress"])
-            )
-        if run.team.rank == 0:
+            progress = Progress.from_json(found.about["progress"])
+            run.restore(found.adapters() or found.weights(), found.memory(), progress)
+        if run.processes.rank == 0:
             if found is not None:
                 self.publish(found.path)  # the process may have been killed during it
             self._curves = Curves(self.path / CURVES, found.about["curves"] if found else 0)
@@ -132,7 +123,7 @@ class RunFolder:
                     f"{before[name]}, is {now}): restore the old data, or start a new run"
                 )
 
-    def point(self, run: Run, point: dict[str, float]) -> None:  # noqa: ARG002
+    def point(self, point: dict[str, float]) -> None:
         """Append a point to the curves."""
         if self._curves is not None:
             self._curves.add(point)
@@ -142,11 +133,11 @@ class RunFolder:
     def checkpoint(self, run: Run, *, regular: bool) -> str | None:
         """Write a checkpoint, publish it, and remove old ones."""
         weights, memory = run.weights(), run.memory()
-        if run.team.rank == 0:
+        if run.processes.rank == 0:
             about = {
                 "regular": regular,
                 "curves": self._curves.flush() if self._curves else 0,
-                "progress": run.progress.plain(),
+                "progress": run.progress.to_json(),
                 "data": self._facts,
                 **self._origin,
                 "torch": torch.__version__,
@@ -155,13 +146,10 @@ class RunFolder:
                 self.path, run.progress.update, about, memory, lambda to: self._write(run, weights, to)
             )
             self.publish(path)
-            keep = (
-                run.settings.keep
-                if run.settings.final != "average"
-                else max(run.settings.keep, run.settings.average)
-            )
+            settings = run.settings
+            keep = max(settings.keep, settings.average) if settings.final == "average" else settings.keep
             remove_old_checkpoints(self.path, keep, {run.progress.best_update})
-        run.team.wait()
+        run.processes.wait()
         return f"{run.progress.update:08d}"
 
     def publish(self, source: Path) -> None:
@@ -175,43 +163,30 @@ class RunFolder:
                     shutil.copyfile(source / name, fresh)
 
     def finish(self, run: Run) -> None:
-        """Publish the final weights."""
-        if run.team.rank == 0:
-            PUBLISH_FINAL[run.settings.final](self, run)
-        run.team.wait()
+        """Publish the final weights: of the last or best checkpoint, or the mean of the last regular ones."""
+        if run.processes.rank == 0:
+            last, best, final = run.progress.update, run.progress.best_update, run.settings.final
+            if final == "average":
+                self._publish_average(run)
+            else:
+                at = (best or last) if final == "best" else last
+                self.publish(self.path / FOLDER / f"{at:08d}")
+        run.processes.wait()
+
+    def _publish_average(self, run: Run) -> None:
+        regular = [it for it in complete_checkpoints(self.path) if it.about["regular"]]
+        weights = [it.weights() for it in regular[-run.settings.average :]]
+        with temporary_sibling(self.path / FOLDER / "average") as folder:
+            folder.mkdir()
+            self._write(run, average_weights(weights), folder)
+            self.publish(folder)
 
     def close(self, run: Run) -> None:
         """Draw the curves and close the files."""
-        if run.team.rank == 0:
+        if run.processes.rank == 0:
             draw_curves(read_curves(self.path), self.path / PICTURE)
             if self._events is not None:
                 self._events.close()
-
-    def best(self, run: Run) -> None:
-        """Publish the checkpoint with the best validation, or the last one."""
-        at = run.progress.best_update or run.progress.update
-        self.publish(self.path / FOLDER / f"{at:08d}")
-
-    def last(self, run: Run) -> None:
-        """Publish the last checkpoint."""
-        self.publish(self.path / FOLDER / f"{run.progress.update:08d}")
-
-    def average(self, run: Run) -> None:
-        """Publish the mean of the last regular checkpoints."""
-        regular = [it for it in complete_checkpoints(self.path) if it.about["regular"]][
-            -run.settings.average :
-        ]
-        with temporary_sibling(self.path / FOLDER / "average") as folder:
-            folder.mkdir()
-            self._write(run, average_weights([it.weights() for it in regular]), folder)
-            self.publish(folder)
-
-
-PUBLISH_FINAL: dict[str, Callable[[RunFolder, Run], None]] = {
-    "average": RunFolder.average,
-    "best": RunFolder.best,
-    "last": RunFolder.last,
-}
 
 
 def average_weights(weights: list[dict[str, Tensor]]) -> dict[str, Tensor]:
@@ -232,21 +207,17 @@ LOCK = ".lock"
 def lock_folder(run: Path) -> Iterator[None]:
     """Lock the run folder; BlockingIOError if another process has locked it."""
     path = run / LOCK
-    holder = _holder(path)  # read first: some versions of filelock truncate the file
+    holder = ""
+    with suppress(OSError, ValueError):  # read first: some versions of filelock truncate the file
+        holder = path.read_text(encoding="ascii").strip()
     try:
         lock = FileLock(path).acquire(blocking=False)
     except Timeout as error:
         raise BlockingIOError(
-            f"{run} is locked by another process ({holder}): wait for it, stop it, or choose another --output"
+            f"{run} is locked by another process ({holder or 'unknown'}): wait for it, stop it, or choose "
+            "another --output"
         ) from error
     with lock:
         with suppress(OSError):  # Windows forbids writing to a locked file
             path.write_text(f"{os.getpid()}\n", encoding="ascii")
         yield
-
-
-def _holder(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii").strip() or "unknown"
-    except (OSError, ValueError):
-        return "unknown"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from unspool.data.batch import Batch
 from unspool.interfaces import Clock, Feed, Hook, Objective
 from unspool.models.lora import adapter_weights, merged_weights
-from unspool.training.distributed import ProcessGroup, SingleProcess
+from unspool.training.distributed import ProcessGroup
 from unspool.training.optim import AdamW, Constant, Schedule
 from unspool.training.settings import TrainSettings
 
@@ -47,18 +47,15 @@ class Progress:
     """Training time, over all resumptions."""
     window: LogWindow = field(default_factory=LogWindow)
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return a JSON object; infinity becomes null."""
-        said = {it.name: getattr(self, it.name) for it in fields(self)}
-        said["window"] = {it.name: getattr(self.window, it.name) for it in fields(LogWindow)}
-        said["best"] = None if math.isinf(self.best) else self.best
-        return said
+        return asdict(self) | {"best": None if math.isinf(self.best) else self.best}
 
     @classmethod
-    def read(cls, said: Mapping[str, Any]) -> Progress:
-        """Read the result of `plain`."""
-        best = math.inf if said["best"] is None else said["best"]
-        return cls(**{**said, "best": best, "window": LogWindow(**said["window"])})
+    def from_json(cls, stored: Mapping[str, Any]) -> Progress:
+        """Read the result of `to_json`."""
+        best = math.inf if stored["best"] is None else stored["best"]
+        return cls(**{**stored, "best": best, "window": LogWindow(**stored["window"])})
 
 
 class Run:
@@ -75,15 +72,15 @@ class Run:
         schedule: Schedule | None = None,
         hooks: Sequence[Hook] = (),
         seed: int = 0,
-        team: ProcessGroup | None = None,
+        processes: ProcessGroup | None = None,
         base: str | None = None,
     ) -> None:
         """`base` is the fingerprint of the base weights of the model's adapters, if it has any."""
-        self.team = team or SingleProcess()
-        if settings.accumulate % self.team.size:
+        self.processes = processes or ProcessGroup()
+        if settings.accumulate % self.processes.size:
             raise ValueError(
                 f"train.accumulate={settings.accumulate} is not a multiple of "
-                f"{self.team.size} processes: set it to a multiple of {self.team.size}"
+                f"{self.processes.size} processes: set it to a multiple of {self.processes.size}"
             )
         self.model = model.to(settings.device)
         self.objective, self.feed, self.settings, self.seed = objective, feed, settings, seed
@@ -94,7 +91,7 @@ class Run:
                 f"batches.carry needs a model with a hidden state, but this is a {type(model).__name__}: "
                 'choose model.kind = "rnn_lm", or set batches.carry to false'
             )
-        self.forward_pass = self.team.wrap(self.model)
+        self.forward_pass = self.processes.wrap(self.model)
         self.optimizer = AdamW(self.model.named_parameters(), settings)
         self.progress = Progress()
         self.carried: dict[int, Tensor] = {}
@@ -159,15 +156,15 @@ class Run:
         self.progress = progress
         if CARRIED in memory:
             first = (progress.update - 1) * self.settings.accumulate
-            mine = range(self.team.rank, self.settings.accumulate, self.team.size)
+            mine = range(self.processes.rank, self.settings.accumulate, self.processes.size)
             device = self.settings.device
             self.carried = {first + at: memory[CARRIED][at].to(device).clone() for at in mine}
 
     def _all_carried(self) -> Tensor:
         """Gather the carried states of all batches of the last update, (A, N, L, S)."""
         mine = torch.stack([self.carried[number] for number in sorted(self.carried)])
-        parts = self.team.gathered(mine)
-        size = self.team.size
+        parts = self.processes.all_gather(mine)
+        size = self.processes.size
         return torch.stack([parts[at % size][at // size] for at in range(self.settings.accumulate)]).cpu()
 
     @torch.no_grad()
@@ -187,7 +184,7 @@ class Run:
             tensor.copy_(self._part(weights[name], tensor))
 
     def _kept(self, tensor: Tensor) -> Tensor:
-        return self.team.whole(tensor.detach()).cpu().contiguous()
+        return self.processes.full_tensor(tensor.detach()).cpu().contiguous()
 
     def _part(self, whole: Tensor, like: Tensor) -> Tensor:
-        return self.team.part(whole.to(like.device), like)
+        return self.processes.shard_like(whole.to(like.device), like)

@@ -62,7 +62,7 @@ class Update:
 def batch_numbers(run: Run) -> list[int]:
     """Return the numbers of this process's batches in the next update."""
     first = run.progress.update * run.settings.accumulate
-    return list(range(first + run.team.rank, first + run.settings.accumulate, run.team.size))
+    return list(range(first + run.processes.rank, first + run.settings.accumulate, run.processes.size))
 
 
 def micro_batches(run: Run) -> dict[int, tuple[Batch, Clock]]:
@@ -81,7 +81,7 @@ def micro_batches(run: Run) -> dict[int, tuple[Batch, Clock]]:
 
 def apply_update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
     """Update the weights once; also return this process's last batch."""
-    clock, settings, team, began = run.clock, run.settings, run.team, time.monotonic()
+    clock, settings, processes, began = run.clock, run.settings, run.processes, time.monotonic()
     run.optimizer.zero_grad()
     run.model.train()
     total = weight = nll = right = 0.0
@@ -94,10 +94,10 @@ def apply_update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
     if settings.accumulate > 1:
         seed_torch(run.seed, mine[0])
         with autocast(settings):
-            objective = objective.for_update(run.model, list(work.values()), team.sums)  # type: ignore[arg-type]
+            objective = objective.for_update(run.model, list(work.values()), processes.sums)  # type: ignore[arg-type]
     for number, (batch, at) in work.items():
         seed_torch(run.seed, number)
-        with team.last(run.forward_pass, number == mine[-1]):
+        with processes.gradient_sync(run.forward_pass, number == mine[-1]):
             with autocast(settings):
                 loss, part, stats = run.forward_pass(objective, batch, at)
             loss.backward()
@@ -107,7 +107,7 @@ def apply_update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
         right += stats.get("right", math.nan)
         for name in sorted(stats.keys() - {"nll", "right"}):
             others[name] = others.get(name, 0.0) + stats[name]
-    sums = team.sums([total, weight, nll, right, float(stopping), *others.values()])
+    sums = processes.sums([total, weight, nll, right, float(stopping), *others.values()])
     (total, weight, nll, right, stops), rest = sums[:5], sums[5:]
     if not weight > 0:
         raise ValueError(
@@ -116,7 +116,7 @@ def apply_update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
         )
     gradients = run.optimizer.gradients()
     # A shared gradient is the mean over the processes.
-    scale = team.size / weight
+    scale = processes.size / weight
     norm = gradient_norm(run, gradients) * scale
     if not (math.isfinite(total) and math.isfinite(norm)):
         raise explain_divergence(run, objective, work, total, norm)
@@ -138,4 +138,4 @@ def apply_update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
 
 def gradient_norm(run: Run, gradients: list[Tensor]) -> float:
     """Return √Σg² over all parameters and processes."""
-    return float(run.team.whole(torch.nn.utils.get_total_norm(gradients)))
+    return float(run.processes.full_tensor(torch.nn.utils.get_total_norm(gradients)))

@@ -47,7 +47,7 @@ class Validation:
 def validate(run: Run) -> Validation:
     """Evaluate all validation batches without dropout. All processes must call it."""
     run.model.eval()
-    objective, team = run.objective.validation or CrossEntropy(), run.team
+    objective, processes = run.objective.validation or CrossEntropy(), run.processes
     nll = weight = right = hidden = length = 0.0
     ends: dict[int, Tensor] = {}
     for at, mine in _batches_of_this_process(run):
@@ -63,7 +63,7 @@ def validate(run: Run) -> Validation:
             nll, weight, right = nll + stats["nll"], weight + part, right + stats.get("right", 0.0)
             hidden, length = hidden + stats.get("hidden", part), length + stats.get("length", 0.0)
     run.model.train()
-    nll, weight, right, hidden, length = team.sums([nll, weight, right, hidden, length])
+    nll, weight, right, hidden, length = processes.sums([nll, weight, right, hidden, length])
     if not (weight > 0 and hidden > 0):
         raise ValueError("the validation set has no targets: give it more text")
     return Validation(
@@ -73,12 +73,12 @@ def validate(run: Run) -> Validation:
 
 def _batches_of_this_process(run: Run) -> Iterator[tuple[int, bool]]:
     """Yield the batches that this process reads, and True for those that it counts."""
-    count, team = len(run.valid), run.team
+    count, processes = len(run.valid), run.processes
     if run.carries:  # batches continue each other, so that every process reads all of them
-        yield from ((at, at % team.size == team.rank) for at in range(count))
+        yield from ((at, at % processes.size == processes.rank) for at in range(count))
         return
     # All processes run the same number of passes, because they gather sharded weights together.
-    for at in range(team.rank, -(-count // team.size) * team.size, team.size):
+    for at in range(processes.rank, -(-count // processes.size) * processes.size, processes.size):
         yield min(at, count - 1), at < count
 
 
@@ -124,7 +124,7 @@ def greedy_score(run: Run) -> float | None:
         return None
     measure = score_function(run.settings.measure)
     found = 0.0
-    if run.team.rank == 0:
+    if run.processes.rank == 0:
         model: Any = run.model
         model.eval()
         sources, references = sources_and_references(run.valid, run.settings.measured_rows, model.tokenizer)
@@ -133,7 +133,7 @@ def greedy_score(run: Run) -> float | None:
         outputs = generate(model, sources, decoder, max_new_tokens=2 * longest + 10, seed=0)
         found = measure([out.text for out in outputs], references)
         model.train()
-    return run.team.sums([found])[0]
+    return run.processes.sums([found])[0]
 
 
 def sources_and_references(
