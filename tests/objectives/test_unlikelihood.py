@@ -74,7 +74,7 @@ def test_padding_counts_for_nothing(transformer, rows, clock):
 
 
 def test_labels_are_refused(classifier):
-    with pytest.raises(ValueError, match="not labels"):
+    with pytest.raises(ValueError, match="but Classifier predicts labels"):
         Unlikelihood().check(classifier("rnn"))
 
 

@@ -35,6 +35,7 @@ class AttentionLoss(Objective):
     """The name in the stats."""
     free_layers: ClassVar[int] = 0
     """The number of last layers of each stack without cost."""
+    watches = True
 
     def cost(self, alpha_NHTT: Tensor) -> Tensor:
         """(N, H, T): the cost of each head and position."""
@@ -67,11 +68,6 @@ class AttentionLoss(Objective):
         heads = [(layers - self.free_layers) * heads for layers, heads in self.reading(model).attention_heads]
         positions = sum(each * int(it.sum()) for each, it in zip(heads, sides, strict=True))
         return PreparedLoss(positions / sum(heads), lambda reader: self(reader, batch, clock))
-
-    @property
-    def watches(self) -> bool:
-        """True."""
-        return True
 
     def check(self, model: Trainable) -> None:
         """Raise ValueError for a model without attention."""

@@ -43,14 +43,10 @@ class CrossEntropy(Objective):
         total, nll = model.head.loss(hidden_MD, targets_M, weights_M, self.smoothing)
         stats = {"nll": float(nll)}
         if model.labels is not None:  # few labels, so this is cheap
-            stats["right"] = float(weights_M[_most_probable(model, hidden_MD) == targets_M].sum())
+            with torch.no_grad():
+                found_M = model.head(hidden_MD).argmax(-1)
+            stats["right"] = float(weights_M[found_M == targets_M].sum())
         return Loss(total, batch.weight, stats)
-
-
-@torch.no_grad()
-def _most_probable(model: Trainable, hidden_MD: Tensor) -> Tensor:
-    """(M): the most probable label of each target."""
-    return model.head(hidden_MD).argmax(-1)
 
 
 MAX_SCORES = 1 << 22
@@ -88,11 +84,6 @@ def target_logp(model: Trainable, batch: Batch) -> Tensor:
     """(N, U): log p of every target times its weight, 0 on padding."""
     hidden_NUD, real_NU = model.hidden_for(batch), batch.weights_NU != 0
     targets_M1 = batch.targets_NU[real_NU][:, None]
-    logp_M = gather_logp(model.head, hidden_NUD[real_NU], targets_M1, _vocab_size(model))[:, 0]
+    logp_M = gather_logp(model.head, hidden_NUD[real_NU], targets_M1, model.vocab_size)[:, 0]
     logp_NU = logp_M.new_zeros(real_NU.shape).index_put(real_NU.nonzero(as_tuple=True), logp_M)
     return logp_NU * batch.weights_NU
-
-
-def _vocab_size(model: Any) -> int:
-    size: int = model.vocab_size
-    return size

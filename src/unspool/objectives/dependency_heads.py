@@ -43,22 +43,15 @@ class DependencyHeads(AttentionLoss):
     rows: int = 8
     """Sentences of the treebank per update."""
 
+    watches = False  # it reads the treebank instead of the batch
+    own_batches = True
+
     def __post_init__(self) -> None:
         if not self.labels or len(set(self.labels)) < len(self.labels):
             raise ValueError(f"labels={list(self.labels)} must be one or more distinct labels")
         for name, least in (("layer", 0), ("rows", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least {least}")
-
-    @property
-    def watches(self) -> bool:
-        """False: it reads separate batches."""
-        return False
-
-    @property
-    def own_batches(self) -> bool:
-        """True: the model reads the treebank."""
-        return True
 
     def files(self) -> Mapping[str, str]:
         """The treebank."""
@@ -78,8 +71,7 @@ class DependencyHeads(AttentionLoss):
     def check(self, model: Trainable) -> None:
         """Raise an error for a model without such heads or an unreadable treebank."""
         super().check(model)
-        own: Any = model
-        if model.is_encoder_decoder or not isinstance(own.tokenizer, Tokenizer):
+        if model.is_encoder_decoder or not isinstance(model.tokenizer, Tokenizer):
             raise ValueError(
                 "dependency_heads needs a decoder-only model, tagger or classifier whose tokenizer gives "
                 "character offsets"
@@ -98,15 +90,14 @@ class DependencyHeads(AttentionLoss):
 
     def prepare(self, model: Trainable, batch: Batch, clock: Clock) -> PreparedLoss:
         """The weight is the number of arcs of this batch's sentences."""
-        own: Any = model
         mine = self._drawn(clock)[clock.micro_batch :: clock.micro_batches]
-        spelled = [(at, self._tokens(at, own)) for at in mine]
-        kept = [(at, it) for at, it in spelled if own.context is None or len(it.ids) <= own.context]
+        spelled = [(at, self._tokens(at, model)) for at in mine]
+        kept = [(at, it) for at, it in spelled if model.context is None or len(it.ids) <= model.context]
         if not kept:
             return empty_loss("dependency_heads")
         arcs = sum(len(them) for at, _ in kept for them in _arcs(self._sentences[at], self.labels))
-        backwards = own.tokenizer.right_to_left
-        return PreparedLoss(float(arcs), lambda reader: self._loss(reader, batch, kept, backwards))
+        right_to_left: bool = model.tokenizer.right_to_left
+        return PreparedLoss(float(arcs), lambda reader: self._loss(reader, batch, kept, right_to_left))
 
     def _drawn(self, clock: Clock) -> list[int]:
         """The indices of the sentences of an update."""

@@ -60,12 +60,7 @@ class Distillation(RolloutObjective):
         """Raise ValueError for a teacher of another kind or vocabulary."""
         super().check(model)
         check_not_masked_model(self._teacher, self)
-        own: Any = model
-        sides = [
-            (self._teacher.is_encoder_decoder, model.is_encoder_decoder),
-            (_vocabulary_key(self._teacher), _vocabulary_key(own)),
-        ]
-        if any(teacher_side != student_side for teacher_side, student_side in sides):
+        if _kind_and_vocabulary(self._teacher) != _kind_and_vocabulary(model):
             raise ValueError(
                 f"the teacher {self.teacher!r} and the student differ in kind or vocabulary: train both "
                 "on the same data with the same [text]"
@@ -87,7 +82,7 @@ class Distillation(RolloutObjective):
         )
 
 
-def _vocabulary_key(model: Any) -> list[Any]:
-    """A key that identifies the vocabularies of a model."""
+def _kind_and_vocabulary(model: Any) -> list[Any]:
     texts = [it for it in (model.tokenizer, model.source_tokenizer) if it is not None]
-    return [model.vocab_size, model.source_vocab_size, *map(hash_tokenizer, texts)]
+    sizes = [model.vocab_size, model.source_vocab_size]
+    return [model.is_encoder_decoder, *sizes, *map(hash_tokenizer, texts)]

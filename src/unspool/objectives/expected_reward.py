@@ -26,24 +26,20 @@ class RewardObjective(RolloutObjective):
     samples: int = 1
     """Samples per prompt."""
 
+    rewarded = True
+    draws = True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_reward_name(self.reward)
 
-    @property
-    def rewarded(self) -> bool:
-        """True."""
-        return True
-
-    @property
-    def draws(self) -> bool:
-        """True."""
-        return True
-
     def check(self, model: Trainable) -> None:
         """Raise an error for a model that does not generate text, or an unknown reward."""
         super().check(model)
-        _check_tokenizer(model)
+        if model.tokenizer is None:
+            raise ValueError(
+                "a reward compares texts, but this model does not have a tokenizer: build it with one"
+            )
         load_reward(self.reward)
 
 
@@ -51,13 +47,6 @@ def compute_reward(model: Any, reward: Any, rollout: Sequence[int], reference: S
     """The reward of a rollout."""
     value: float = reward(model.tokenizer.decode(rollout), model.tokenizer.decode(reference))
     return value
-
-
-def _check_tokenizer(model: Any) -> None:
-    if model.tokenizer is None:
-        raise ValueError(
-            "a reward compares texts, but this model does not have a tokenizer: build it with one"
-        )
 
 
 @dataclass(frozen=True)

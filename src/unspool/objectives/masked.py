@@ -15,15 +15,8 @@ from unspool.interfaces import Clock, Loss, Objective, PreparedLoss, Trainable
 class MaskedObjective(Objective):
     """Base class; a subclass chooses the masked positions and their weights."""
 
-    @property
-    def hides(self) -> bool:
-        """True."""
-        return True
-
-    @property
-    def draws(self) -> bool:
-        """True: masked positions are random."""
-        return True
+    hides = True
+    draws = True
 
     @property
     def validation(self) -> Objective:
@@ -84,14 +77,10 @@ class MaskedObjective(Objective):
         texts_NT, lengths_N = full_texts(model, batch)
         rate_N = batch.uniform(1, RandomStream.MASK_RATE)[:, 0]
         weights_NT = self.weigh(lengths_N, rate_N, batch.uniform(texts_NT.shape[1], RandomStream.MASKED))
-        shown_NT = texts_NT.masked_fill(weights_NT > 0, self._mask(model))
+        shown_NT = texts_NT.masked_fill(weights_NT > 0, model.vocab_size)  # the id of the mask
         return replace(
             batch, inputs_NT=shown_NT, lengths_N=lengths_N, targets_NU=texts_NT, weights_NU=weights_NT
         )
-
-    def _mask(self, model: Trainable) -> int:
-        size: int = model.vocab_size  # type: ignore[attr-defined]
-        return size
 
 
 @dataclass(frozen=True)
@@ -122,6 +111,16 @@ def check_not_masked_model(model: Trainable, objective: Objective) -> None:
         raise ValueError(
             f"{type(objective).__name__} predicts the next token, but {type(model).__name__} is a masked "
             'model: use objective.kind = "masked" or "masked_diffusion"'
+        )
+
+
+def check_generates_text(model: Trainable, objective: Objective) -> None:
+    """Raise ValueError for a masked model, and for one that predicts labels."""
+    check_not_masked_model(model, objective)
+    if model.labels is not None:
+        raise ValueError(
+            f"{type(objective).__name__} needs a model that generates text, but {type(model).__name__} "
+            "predicts labels: choose cross_entropy"
         )
 
 

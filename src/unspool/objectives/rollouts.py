@@ -21,7 +21,7 @@ from unspool.data.batch import Batch
 from unspool.decode.output import Output
 from unspool.decode.run import Run
 from unspool.interfaces import Clock, Decoder, Loss, Objective, PreparedLoss, Trainable
-from unspool.objectives.masked import check_not_masked_model
+from unspool.objectives.masked import check_generates_text
 
 MAX_ROWS = 4096
 """The largest batch of rollouts."""
@@ -49,25 +49,17 @@ class RolloutObjective(Objective):
     stretch: float = 1.5
     """The maximum length of a rollout relative to the reference."""
 
+    own_batches = True
+
     def __post_init__(self) -> None:
         if self.prompt < 1:
             raise ValueError(f"prompt={self.prompt} must be at least 1, the number of prompt tokens")
         if not 0.0 < self.stretch < math.inf:
             raise ValueError(f"stretch={self.stretch} must be positive and finite")
 
-    @property
-    def own_batches(self) -> bool:
-        """True: the model reads its rollouts."""
-        return True
-
     def check(self, model: Trainable) -> None:
         """Raise ValueError for a model that does not generate text."""
-        check_not_masked_model(model, self)
-        if model.labels is not None:
-            raise ValueError(
-                f"{type(self).__name__} needs a model that generates text, but {type(model).__name__} "
-                "predicts labels: choose cross_entropy"
-            )
+        check_generates_text(model, self)
 
     def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:
         """Generate rollouts and compute the loss."""
@@ -77,7 +69,7 @@ class RolloutObjective(Objective):
         """The maximum number of tokens of a rollout."""
         limit = math.ceil(self.stretch * len(prompt.reference))
         if model.context is not None:
-            limit = min(limit, model.context - self._prompt_length(model, prompt))
+            limit = min(limit, model.context - (1 if model.is_encoder_decoder else len(prompt.prompt)))
         return max(1, limit)
 
     def generate(
@@ -95,10 +87,6 @@ class RolloutObjective(Objective):
             batch_size=MAX_ROWS,
         )
         return run.with_job(limits=tuple(map(min, run.job.limits, limits))).outputs()
-
-    @staticmethod
-    def _prompt_length(model: Any, prompt: RolloutPrompt) -> int:
-        return 1 if model.is_encoder_decoder else len(prompt.prompt)
 
 
 def make_prompts(model: Trainable, batch: Batch, prompt: int) -> list[RolloutPrompt]:
@@ -146,15 +134,14 @@ def rollout_batch(
     return rollout.to(batch.inputs_NT.device)
 
 
-def zero_loss(model: Any) -> Tensor:
-    """A loss of 0 with a zero gradient for every trainable parameter."""
-    trainable = [it for it in model.parameters() if it.requires_grad]
-    return torch.stack([0.0 * it.sum() for it in trainable]).sum()
-
-
 def empty_loss(*stats: str) -> PreparedLoss:
-    """The loss of a batch without prompts."""
-    return PreparedLoss(0.0, lambda model: Loss(zero_loss(model), 0.0, dict.fromkeys(stats, 0.0)))
+    """The loss of a batch without prompts: 0, with a zero gradient for every trainable parameter."""
+
+    def compute(model: Any) -> Loss:
+        zeros = [0.0 * it.sum() for it in model.parameters() if it.requires_grad]
+        return Loss(torch.stack(zeros).sum(), 0.0, dict.fromkeys(stats, 0.0))
+
+    return PreparedLoss(0.0, compute)
 
 
 def tensor_like(values: Sequence[float], like: Tensor) -> Tensor:

@@ -24,8 +24,8 @@ from torch import Tensor
 from unspool.config import choose, to_kind_dict
 from unspool.data.batch import Batch, RandomStream
 from unspool.interfaces import Clock, Loss, Objective, Trainable
-from unspool.objectives.cross_entropy import CrossEntropy
-from unspool.objectives.masked import check_not_masked_model
+from unspool.objectives.cross_entropy import MAX_SCORES, CrossEntropy
+from unspool.objectives.masked import check_generates_text
 
 # Decays of the share ε_i of true tokens after i updates: Bengio et al. 2015, §2.4 (papers.bib:
 # bengio2015scheduled).
@@ -88,10 +88,6 @@ DECAYS: dict[str, type[Any]] = {
 }
 
 
-MAX_PROBABILITIES = 1 << 22
-"""Probabilities held in memory at once."""
-
-
 @dataclass(frozen=True)
 class ScheduledSampling(Objective):
     """−log p of the true tokens, given rows in which some tokens are sampled from the model."""
@@ -103,16 +99,13 @@ class ScheduledSampling(Objective):
     smoothing: float = 0.0
     """The share of probability spread over the whole vocabulary."""
 
+    draws = True
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "decay", to_kind_dict(DECAYS, self.share))
         CrossEntropy(self.smoothing)
         if self.rounds < 1:
             raise ValueError(f"rounds={self.rounds} must be at least 1")
-
-    @property
-    def draws(self) -> bool:
-        """True."""
-        return True
 
     @cached_property
     def share(self) -> Any:
@@ -121,12 +114,7 @@ class ScheduledSampling(Objective):
 
     def check(self, model: Trainable) -> None:
         """Raise ValueError for a model that does not read its predictions."""
-        check_not_masked_model(model, self)
-        if model.labels is not None:
-            raise ValueError(
-                f"scheduled_sampling needs a model that generates text, but {type(model).__name__} predicts "
-                "labels: choose cross_entropy"
-            )
+        check_generates_text(model, self)
 
     def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:
         """The sum over the batch; stats has the number of sampled tokens, "own_tokens"."""
@@ -163,14 +151,11 @@ def is_replaceable(batch: Batch) -> Tensor:
 def sample_tokens(model: Trainable, batch: Batch, uniform_NT: Tensor) -> Tensor:
     """(N, T): a token sampled from each predicted distribution, by inversion of uniform numbers."""
     hidden_MD = model.hidden_for(batch).flatten(0, 1)
-    rows = max(1, MAX_PROBABILITIES // int(model.vocab_size))  # type: ignore[attr-defined]
-    loss = []
-    uniform_M = uniform_NT.flatten()
-    for at in range(0, len(hidden_MD), rows):
-        uniform_R, sums_RV = (
-            uniform_M[at : at + rows],
-            model.head(hidden_MD[at : at + rows]).exp().cumsum(dim=1),
-        )
+    rows = max(1, MAX_SCORES // model.vocab_size)
+    drawn = []
+    pieces = torch.split(hidden_MD, rows), torch.split(uniform_NT.flatten(), rows)
+    for hidden_RD, uniform_R in zip(*pieces, strict=True):
+        sums_RV = model.head(hidden_RD).exp().cumsum(dim=1)
         place_R1 = torch.searchsorted(sums_RV, uniform_R[:, None] * sums_RV[:, -1:], right=True)
-        loss.append(place_R1[:, 0].clamp(max=sums_RV.shape[1] - 1))
-    return torch.cat(loss).view_as(uniform_NT)
+        drawn.append(place_R1[:, 0].clamp(max=sums_RV.shape[1] - 1))
+    return torch.cat(drawn).view_as(uniform_NT)

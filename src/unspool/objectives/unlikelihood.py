@@ -20,7 +20,7 @@ from unspool.data.batch import Batch
 from unspool.decode.search import Greedy
 from unspool.interfaces import Clock, Loss, Objective, PreparedLoss, Trainable
 from unspool.objectives.cross_entropy import gather_logp, target_logp
-from unspool.objectives.masked import check_not_masked_model
+from unspool.objectives.masked import check_generates_text
 from unspool.objectives.rollouts import RolloutObjective, empty_loss, make_prompts, rollout_batch, tensor_like
 
 MIN_NLL = 1e-5
@@ -33,18 +33,15 @@ class Unlikelihood(Objective):
 
     def check(self, model: Trainable) -> None:
         """Raise ValueError for a model that does not generate text."""
-        check_not_masked_model(model, self)
-        if model.labels is not None:
-            raise ValueError("unlikelihood needs a model that generates text, not labels: remove it")
+        check_generates_text(model, self)
 
     def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:  # noqa: ARG002
         """The sum over all targets with weight."""
         hidden_NTD, real_NT = model.hidden_for(batch), batch.weights_NU != 0
         read_NT = batch.inputs_NT
         read_MT = read_NT[:, None].expand(-1, read_NT.shape[1], -1)[real_NT]
-        size: int = model.vocab_size  # type: ignore[attr-defined]
-        logp_MT = gather_logp(model.head, hidden_NTD[real_NT], read_MT, size)
-        bos = None if model.tokenizer is None else model.tokenizer.bos_id  # type: ignore[attr-defined]
+        logp_MT = gather_logp(model.head, hidden_NTD[real_NT], read_MT, model.vocab_size)
+        bos = None if model.tokenizer is None else model.tokenizer.bos_id
         counts_NTT = candidates(read_NT, batch.targets_NU, bos)
         cost_MT = unlikelihood(logp_MT).masked_fill(~counts_NTT[real_NT], 0.0)
         total = (cost_MT.sum(dim=1) * batch.weights_NU[real_NT]).sum()

@@ -23,7 +23,15 @@ import torch
 from torch import Tensor
 
 from unspool.data.batch import Batch
-from unspool.interfaces import AttentionStack, Clock, Loss, Objective, PreparedLoss, Trainable
+from unspool.interfaces import (
+    AttentionReading,
+    AttentionStack,
+    Clock,
+    Loss,
+    Objective,
+    PreparedLoss,
+    Trainable,
+)
 
 
 class SharedPass:
@@ -70,9 +78,9 @@ class SharedPass:
         """`read_hidden` of the model on the masked batch, which becomes the shared pass."""
         stacks: list[AttentionStack] = []
         read = self._model.infilling.read_hidden
-        losses: tuple[Tensor, Tensor | None] = read(batch, stacks) if self._with_attention else read(batch)
-        self._hidden, self._stacks = losses[0], tuple(stacks)
-        return losses
+        found: tuple[Tensor, Tensor | None] = read(batch, stacks) if self._with_attention else read(batch)
+        self._hidden, self._stacks = found[0], tuple(stacks)
+        return found
 
     @property
     def attention_reading(self) -> Any:
@@ -83,10 +91,8 @@ class SharedPass:
         """`read_attention` of the model."""
         if self._shares(batch) and self._with_attention:
             return self.hidden_for(batch), self._stacks
-        losses: tuple[Tensor, tuple[AttentionStack, ...]] = self._model.attention_reading.read_attention(
-            batch
-        )
-        return losses
+        reading: AttentionReading = self._model.attention_reading
+        return reading.read_attention(batch)
 
 
 @dataclass(frozen=True)
@@ -106,6 +112,18 @@ class Share:
 
 
 @dataclass(frozen=True)
+class ActiveObjective:
+    """An enabled objective."""
+
+    objective: Objective
+    share: Share
+
+    def clock(self, clock: Clock) -> Clock:
+        """The clock since it was enabled."""
+        return replace(clock, update=clock.update - self.share.begin)
+
+
+@dataclass(frozen=True)
 class WeightedSum(Objective):
     """The main objective and auxiliary ones."""
 
@@ -113,14 +131,19 @@ class WeightedSum(Objective):
     others: tuple[tuple[Objective, Share], ...]
 
     @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """All of them, the main one first."""
+        return (self.main, *(it for it, _ in self.others))
+
+    @property
     def own_batches(self) -> bool:
         """True if it is for any of them."""
-        return any(it.own_batches for it in (self.main, *(it for it, _ in self.others)))
+        return any(it.own_batches for it in self.objectives)
 
     @property
     def draws(self) -> bool:
         """True if it is for any of them."""
-        return any(it.draws for it in (self.main, *(it for it, _ in self.others)))
+        return any(it.draws for it in self.objectives)
 
     @property
     def hides(self) -> bool:
@@ -139,18 +162,12 @@ class WeightedSum(Objective):
 
     def check(self, model: Trainable) -> None:
         """Check the model for all objectives."""
-        for objective in (self.main, *(it for it, _ in self.others)):
+        for objective in self.objectives:
             objective.check(model)
 
     def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:
         """The sum over the only batch of an update."""
-        parts = self.parts(clock)
-        if len(parts) == 1:
-            return self.main(model, batch, clock)
-        reader = self.reader(model, batch, parts)
-        losses = [part.objective(reader(part), batch, part.clock(clock)) for part in parts]
-        main = losses[0].weight
-        return _weighted_total(parts, losses, [main / it.weight if it.weight else 0.0 for it in losses])
+        return self.for_update(model, [(batch, clock)], list)(model, batch, clock)
 
     def for_update(
         self,
@@ -159,78 +176,46 @@ class WeightedSum(Objective):
         sums: Callable[[Sequence[float]], Sequence[float]],
     ) -> Objective:
         """The sum for several batches of one update: each part is divided by its weight over all of them."""
-        parts = self.parts(batches[0][1])
-        if len(parts) == 1:
+        now = batches[0][1].update
+        active = [ActiveObjective(it, by) for it, by in self.others if by.weight > 0 and now >= by.begin]
+        if not active:
             return self.main.for_update(model, batches, sums)
+        parts = [ActiveObjective(self.main, Share()), *active]
         prepared = [
             [part.objective.prepare(model, batch, part.clock(clock)) for part in parts]
             for batch, clock in batches
         ]
         weights = sums([sum(losses[at].weight for losses in prepared) for at in range(len(parts))])
-        scales = tuple(weights[0] / weight if weight else 0.0 for weight in weights)
-        return _PreparedSum(self, parts, scales, tuple(batch for batch, _ in batches), tuple(prepared))
-
-    def parts(self, clock: Clock) -> tuple[ActiveObjective, ...]:
-        """The main objective and the enabled auxiliary ones."""
-        active = [
-            ActiveObjective(it, by) for it, by in self.others if by.weight > 0 and clock.update >= by.begin
-        ]
-        return (ActiveObjective(self.main, Share()), *active)
-
-    def reader(
-        self, model: Any, batch: Batch, parts: Sequence[ActiveObjective]
-    ) -> Callable[[ActiveObjective], Any]:
-        """The model for each part: the shared pass, or the plain model if it has separate batches."""
-        with_attention = any(part.objective.watches for part in parts)
-        shared = SharedPass(model, batch, with_attention=with_attention)
-        return lambda part: model if part.objective.own_batches else shared
-
-
-@dataclass(frozen=True)
-class ActiveObjective:
-    """An enabled objective."""
-
-    objective: Objective
-    share: Share
-
-    def clock(self, clock: Clock) -> Clock:
-        """The clock since it was enabled."""
-        return replace(clock, update=clock.update - self.share.begin)
+        scales = [weights[0] / weight if weight else 0.0 for weight in weights]
+        return _PreparedSum(parts, scales, [batch for batch, _ in batches], prepared)
 
 
 @dataclass(frozen=True)
 class _PreparedSum(Objective):
     """A weighted sum for the batches of one update."""
 
-    objective: WeightedSum
-    active: tuple[ActiveObjective, ...]
-    scales: tuple[float, ...]
+    parts: Sequence[ActiveObjective]
+    scales: Sequence[float]
     """The weight of the main objective divided by that of each part, over the whole update."""
-    batches: tuple[Batch, ...]
-    prepared: tuple[Sequence[PreparedLoss], ...]
+    batches: Sequence[Batch]
+    prepared: Sequence[Sequence[PreparedLoss]]
 
     def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:  # noqa: ARG002
-        """The sum over one of these batches."""
+        """Main + Σ λ · scale · loss of one of these batches, to be divided by the update's main weight."""
         at = next(at for at, it in enumerate(self.batches) if it is batch)
-        reader = self.objective.reader(model, batch, self.active)
-        losses = []
-        for part, prepared in zip(self.active, self.prepared[at], strict=True):
-            losses.append(prepared.compute(reader(part)))
-            if not math.isclose(losses[-1].weight, prepared.weight, rel_tol=1e-6):
+        shared: Any = SharedPass(model, batch, with_attention=any(it.objective.watches for it in self.parts))
+        total: Any = 0.0
+        weight, stats = 0.0, dict[str, float]()
+        for part, scale, prepared in zip(self.parts, self.scales, self.prepared[at], strict=True):
+            loss = prepared.compute(model if part.objective.own_batches else shared)
+            if not math.isclose(loss.weight, prepared.weight, rel_tol=1e-6):
                 raise ValueError(
                     f"{type(part.objective).__name__}.prepare returned the weight {prepared.weight}, but its "
-                    f"loss has {losses[-1].weight}: override prepare, so that both are the same"
+                    f"loss has {loss.weight}: override prepare, so that both are the same"
                 )
-        return _weighted_total(self.active, losses, self.scales)
-
-
-def _weighted_total(
-    parts: Sequence[ActiveObjective], losses: Sequence[Loss], scales: Sequence[float]
-) -> Loss:
-    """Main + Σ λ · scale · loss, which the trainer divides by the main weight of the update."""
-    main, stats = losses[0], dict(losses[0].stats)
-    total = main.total
-    for part, loss, scale in zip(parts[1:], losses[1:], scales[1:], strict=True):
-        total = total + part.share.weight * scale * loss.total
-        stats = {name: scale * it for name, it in loss.stats.items()} | stats
-    return Loss(total, main.weight, stats)
+            if part is self.parts[0]:
+                total, weight, stats = loss.total, loss.weight, dict(loss.stats)
+            else:
+                total = total + part.share.weight * scale * loss.total
+                stats = {name: scale * it for name, it in loss.stats.items()} | stats
+        return Loss(total, weight, stats)

@@ -90,11 +90,9 @@ def apply_update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
     mine = list(work)
     for batch, _ in work.values():
         check_row_length(run.model, batch)
-    objective = run.objective
-    if settings.accumulate > 1:
-        seed_torch(run.seed, mine[0])
-        with autocast(settings):
-            objective = objective.for_update(run.model, list(work.values()), processes.sums)  # type: ignore[arg-type]
+    seed_torch(run.seed, mine[0])
+    with autocast(settings):
+        objective = run.objective.for_update(run.model, list(work.values()), processes.sums)  # type: ignore[arg-type]
     for number, (batch, at) in work.items():
         seed_torch(run.seed, number)
         with processes.gradient_sync(run.forward_pass, number == mine[-1]):
