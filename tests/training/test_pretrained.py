@@ -8,12 +8,12 @@ from safetensors.torch import load_file
 
 import unspool as us
 from unspool.models.loading.lora_file import ADAPTERS
-from unspool.models.lora import LoRA, find_adapters
+from unspool.models.lora import find_adapters
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.tokenization import train_bpe
 from unspool.training import Stopped, train
 from unspool.training.pretrained import Pretrained
-from unspool.training.recipe import parse_recipe
+from unspool.training.recipe import parse_recipe, with_absolute_paths
 
 TEMPLATE = (
     "{% for m in messages %}{{ m.role }}: {{ m.content }}<eos>{% endfor %}"
@@ -225,8 +225,11 @@ def test_an_encoder_decoder_with_other_start_tokens_is_refused(tmp_path, options
         Pretrained(str(tmp_path / "other")).load_model(None)
 
 
-def test_a_relative_path_becomes_absolute(tmp_path, monkeypatch):
-    (tmp_path / "base").mkdir()
+def test_a_path_is_made_absolute_and_a_name_is_not(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert Pretrained("base").absolute_path() == {"from": str(tmp_path / "base")}
-    assert Pretrained("smollm2", LoRA()).absolute_path() == {}
+    (tmp_path / "base").mkdir()
+    plain = {"data": {"kind": "lines", "train": "x.txt"}, "train": {"updates": 1}}
+    found = with_absolute_paths(parse_recipe({**plain, "model": {"from": "base"}}))
+    assert found.pretrained.from_ == str(tmp_path / "base")
+    named = with_absolute_paths(parse_recipe({**plain, "model": {"from": "smollm2"}}))
+    assert named.pretrained.from_ == "smollm2"

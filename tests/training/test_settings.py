@@ -68,6 +68,6 @@ def test_a_run_has_updates_or_epochs():
 )
 def test_epochs_become_updates(epochs, per_epoch, accumulate, updates):
     settings = TrainSettings(epochs=epochs, accumulate=accumulate, lr=0.5)
-    counted = settings.counted(per_epoch)
+    counted = settings.with_updates(per_epoch)
     assert (counted.updates, counted.epochs, counted.lr) == (updates, None, 0.5)
-    assert counted.counted(per_epoch) is counted
+    assert counted.with_updates(per_epoch) is counted

@@ -73,10 +73,6 @@ class TensorBoardEvents:
             if name != "update":
                 self._writer.add_scalar(name, value, int(point["update"]))
 
-    def flush(self) -> None:
-        """Flush to the disk."""
-        self._writer.flush()
-
     def close(self) -> None:
         """Close the file."""
         self._writer.close()

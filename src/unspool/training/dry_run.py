@@ -20,8 +20,8 @@ from torch import Tensor
 from unspool.data import prepare
 from unspool.plugins import allow_code
 from unspool.training.forward_pass import autocast, check_device, seed_torch
-from unspool.training.recipe import Recipe
 from unspool.training.recipe_checks import check_batches, recipe_warnings
+from unspool.training.reporters import format_duration
 from unspool.training.run import AnyRecipe, as_recipe, start_run
 from unspool.training.run_state import Run
 
@@ -57,20 +57,16 @@ class DryRun:
             f"model: {self.model}, {self.weights:,} weights, of which {self.learning:,} are trained",
             f"measured batches: {shapes} (rows × positions)",
             f"memory: about {self.bytes / 2**20:,.0f} MB",
-            f"time: about {_format_duration(self.seconds)} for {self.updates:,} updates",
+            f"time: about {format_duration(max(1, self.seconds))} for {self.updates:,} updates",
             *(f"note: {note}" for note in self.notes),
         ]
 
 
 def dry_run(recipe: AnyRecipe, changes: Sequence[str] = (), *, trust_code: bool = False) -> DryRun:
     """Read the data, build the model and run some batches; weights and files stay unchanged."""
-    with allow_code(trust_code):
-        return _dry_run(as_recipe(recipe, changes))
-
-
-def _dry_run(read: Recipe) -> DryRun:
-    check_device(read.train)
-    with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(devices=[]):
+    with allow_code(trust_code), tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(devices=[]):
+        read = as_recipe(recipe, changes)
+        check_device(read.train)
         model = None if read.pretrained is None else read.pretrained.load_model(None)
         text = read.text if model is None else model.tokenizer
         prepared = prepare(read.data, text, read.batches, read.seed, folder)
@@ -126,9 +122,3 @@ def _measure(run: Run) -> tuple[list[tuple[int, int]], int, float]:
             break
     # The first pass includes one-time costs.
     return shapes, most, sum(took[1:] or took) / len(took[1:] or took)
-
-
-def _format_duration(seconds: float) -> str:
-    minutes, rest = divmod(max(1, round(seconds)), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}"

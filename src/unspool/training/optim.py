@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -31,10 +32,7 @@ class AdamW:
             raise ValueError("the model has no trainable parameters: requires_grad is False for all of them")
         self.settings = settings
         self.state: dict[Tensor, dict[str, Tensor]] = {
-            it: {
-                "exp_avg": torch.zeros_like(it, memory_format=torch.preserve_format, requires_grad=False),
-                "exp_avg_sq": torch.zeros_like(it, memory_format=torch.preserve_format, requires_grad=False),
-            }
+            it: {name: torch.zeros_like(it, requires_grad=False) for name in ("exp_avg", "exp_avg_sq")}
             for it in self.named.values()
         }
 
@@ -105,15 +103,6 @@ Schedule = Callable[[int, int], float]
 """(update, updates of the whole run) → share of the peak."""
 
 
-def _linear_warmup(update: int, warmup: int) -> float:
-    return min(1.0, update / warmup) if warmup else 1.0
-
-
-def _check_warmup(warmup: int, least: int) -> None:
-    if warmup < least:
-        raise ValueError(f"warmup={warmup} must be at least {least} update(s)")
-
-
 @dataclass(frozen=True)
 class Constant:
     """Constant after the warm-up."""
@@ -121,23 +110,25 @@ class Constant:
     warmup: int = 0
     """Updates until the peak is reached."""
 
+    least_warmup: ClassVar[int] = 0
+
     def __post_init__(self) -> None:
-        _check_warmup(self.warmup, 0)
+        if self.warmup < self.least_warmup:
+            raise ValueError(f"warmup={self.warmup} must be at least {self.least_warmup} update(s)")
 
     def __call__(self, update: int, updates: int) -> float:  # noqa: ARG002
         """Return the share of the peak at this update (1 is the first)."""
-        return _linear_warmup(update, self.warmup)
+        return min(1.0, update / self.warmup) if self.warmup else 1.0
 
 
 @dataclass(frozen=True)
-class InverseSqrt:
+class InverseSqrt(Constant):
     """Decay with the inverse square root of the update, independent of the run's length."""
 
     warmup: int = 400
     """Updates until the peak is reached."""
 
-    def __post_init__(self) -> None:
-        _check_warmup(self.warmup, 1)
+    least_warmup = 1
 
     def __call__(self, update: int, updates: int) -> float:  # noqa: ARG002
         """Return the share of the peak at this update (1 is the first)."""
@@ -145,7 +136,7 @@ class InverseSqrt:
 
 
 @dataclass(frozen=True)
-class Cosine:
+class Cosine(Constant):
     """Cosine decay from the peak to `floor` at the end of the run."""
 
     warmup: int = 100
@@ -154,20 +145,16 @@ class Cosine:
     """Share of the peak at the end of the run."""
 
     def __post_init__(self) -> None:
-        _check_warmup(self.warmup, 0)
+        super().__post_init__()
         if not 0.0 <= self.floor <= 1.0:
             raise ValueError(f"floor={self.floor} is a share of the peak: give 0 to 1")
 
     def __call__(self, update: int, updates: int) -> float:
         """Return the share of the peak at this update (1 is the first)."""
         if update <= self.warmup:
-            return _linear_warmup(update, self.warmup)
+            return super().__call__(update, updates)
         way = min(1.0, (update - self.warmup) / max(1, updates - self.warmup))
         return self.floor + (1.0 - self.floor) * 0.5 * (1.0 + math.cos(math.pi * way))
 
 
-SCHEDULES: dict[str, type[Constant] | type[InverseSqrt] | type[Cosine]] = {
-    "constant": Constant,
-    "cosine": Cosine,
-    "inverse_sqrt": InverseSqrt,
-}
+SCHEDULES: dict[str, type[Constant]] = {"constant": Constant, "cosine": Cosine, "inverse_sqrt": InverseSqrt}

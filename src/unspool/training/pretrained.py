@@ -11,9 +11,7 @@ adapters, and the adapters separately: a resumed run continues from these, bit f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from unspool.data.examples import bos_and_eos
@@ -36,11 +34,6 @@ class Pretrained:
     frozen: tuple[str, ...] = ()
     """Parts that are not trained, by prefixes of their names: "embed", "blocks.0"."""
 
-    def absolute_path(self) -> Mapping[str, str]:
-        """Return its absolute path as a setting, if it is a path."""
-        path = Path(self.from_).expanduser()
-        return {"from": str(path.absolute())} if path.exists() else {}
-
     def load_model(self, checkpoint: Checkpoint | None) -> Any:
         """Load the model before the first update, or one that can hold the weights of a checkpoint."""
         # The base weights of adapters are not in the checkpoint.
@@ -49,19 +42,15 @@ class Pretrained:
         if not isinstance(model.tokenizer, Tokenizer):
             raise ValueError(f"model.from = {self.from_!r} has no tokenizer: choose a model with one")
         if model.is_encoder_decoder:
-            self._check_special_tokens(model, bos_and_eos(model.tokenizer)[0])
+            start, bos = model.ends.bos, bos_and_eos(model.tokenizer)[0]
+            if start != bos or model.source_ends.source_bos:
+                raise ValueError(
+                    f"model.from = {self.from_!r} starts its outputs with token {start}"
+                    + (" and its sources with a BOS" if model.source_ends.source_bos else "")
+                    + f", but training data starts targets with BOS {bos}: such models (BART, "
+                    "Marian, T5) cannot be trained"
+                )
         return model
-
-    def _check_special_tokens(self, model: Any, bos: int) -> None:
-        """Refuse an encoder–decoder whose inputs begin with other tokens than the training data."""
-        start = model.ends.bos
-        if start != bos or model.source_ends.source_bos:
-            raise ValueError(
-                f"model.from = {self.from_!r} starts its outputs with token {start}"
-                + (" and its sources with a BOS" if model.source_ends.source_bos else "")
-                + f", but training data starts targets with BOS {bos}: such models (BART, "
-                "Marian, T5) cannot be trained"
-            )
 
     def freeze(self, model: Any) -> str | None:
         """Add adapters or freeze parts; return the fingerprint of the adapters' base weights."""

@@ -18,6 +18,7 @@ key is refused with the nearest known ones, and `recipe_checks` refuses contradi
 
 from __future__ import annotations
 
+import copy
 import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -202,9 +203,10 @@ def _parse_section(section: Section, settings: Mapping[str, Any]) -> Any:
         return _check_type(name, 0 if value is None else value, int, "a whole number")
     if section.is_list:
         expected = "a list of tables, each under its name in double brackets"
-        tables = _check_type(name, value or [], list, expected)
-        parse = _parse_auxiliary if name == "auxiliary" else _parse_hook
-        return tuple(parse(table, f"{name}.{at}") for at, table in enumerate(tables))
+        tables = enumerate(_check_type(name, value or [], list, expected))
+        if name == "auxiliary":
+            return tuple(_parse_auxiliary(table, f"{name}.{at}") for at, table in tables)
+        return tuple(choose(section.choices, table, f"{name}.{at}") for at, table in tables)
     if value is None and section.default is None:
         return None
     table = _check_type(name, {} if value is None else value, Mapping, "a table")
@@ -229,44 +231,38 @@ def _parse_auxiliary(table: Mapping[str, Any], where: str) -> tuple[Any, Share]:
     return choose(OBJECTIVES, {key: it for key, it in table.items() if key not in names}, where), share
 
 
-def _parse_hook(table: Mapping[str, Any], where: str) -> Any:
-    return choose(HOOKS, table, where)
-
-
 def with_absolute_paths(recipe: Recipe) -> Recipe:
     """Return the recipe with absolute paths, so that it works from any folder."""
-    data_paths: dict[str, str | list[str]] = {}
-    for name, paths in recipe.data.files().items():
-        absolute = [str(Path(path).absolute()) for path in paths]
-        match getattr(recipe.data, name):
-            case str() as path if (path,) == paths:
-                data_paths[name] = absolute[0]
-            case tuple():
-                data_paths[name] = absolute
-            case _:  # a file of an installed package is found by its name
-                pass
-    before = recipe.settings
-    now = dict(before)
-    now["data"] = {**before["data"], **data_paths}
+    before, files = recipe.settings, recipe.data.files()
+    given = {name: getattr(recipe.data, name) for name in files}
+    # A file of an installed package is found by its name, which differs from its path.
+    paths = {name: _absolute(it) for name, it in given.items() if it in (files[name], *files[name])}
+    now = {**before, "data": {**before["data"], **paths}}
     if recipe.pretrained is not None:
-        now["model"] = {**before["model"], **recipe.pretrained.absolute_path()}
+        now["model"] = {**before["model"], **_existing_paths({"from": recipe.pretrained.from_})}
     if "objective" in before:
-        now["objective"] = {**before["objective"], **_absolute_paths(recipe.objective)}
+        now["objective"] = {**before["objective"], **_existing_paths(recipe.objective.files())}
     if "auxiliary" in before:
         pairs = zip(before["auxiliary"], recipe.auxiliary, strict=True)
-        now["auxiliary"] = [{**table, **_absolute_paths(objective)} for table, (objective, _) in pairs]
+        now["auxiliary"] = [{**table, **_existing_paths(it.files())} for table, (it, _) in pairs]
     return recipe if now == before else parse_recipe(now)
 
 
-def _absolute_paths(objective: Any) -> dict[str, str]:
-    """Absolute paths of the files an objective reads; names of models that are not paths are left out."""
-    paths = {name: Path(path).expanduser() for name, path in objective.files().items()}
-    return {name: str(path.absolute()) for name, path in paths.items() if path.exists()}
+def _absolute(paths: str | Sequence[str]) -> str | list[str]:
+    return (
+        str(Path(paths).absolute()) if isinstance(paths, str) else [str(Path(it).absolute()) for it in paths]
+    )
+
+
+def _existing_paths(names: Mapping[str, str]) -> dict[str, str]:
+    """Absolute paths of files and folders; names of models that are not paths are left out."""
+    paths = {key: Path(name).expanduser() for key, name in names.items()}
+    return {key: str(path.absolute()) for key, path in paths.items() if path.exists()}
 
 
 def apply_changes(settings: Mapping[str, Any], changes: Sequence[str]) -> dict[str, Any]:
     """Return the settings with changes such as "train.lr=0.01"; the value is TOML, or else a plain word."""
-    result: dict[str, Any] = _deep_copy(settings)
+    result: dict[str, Any] = copy.deepcopy(dict(settings))
     changed = {change.partition("=")[0].strip() for change in changes}
     for change in changes:
         name, equals, value = change.partition("=")
@@ -292,10 +288,6 @@ def _parse_value(text: str) -> Any:
         return text  # a plain word needs no quotes
     except RecursionError:
         raise ValueError(f"--set: {text[:40]}… is nested too deeply") from None
-
-
-def _deep_copy(it: Any) -> Any:
-    return {key: _deep_copy(value) for key, value in it.items()} if isinstance(it, Mapping) else it
 
 
 def _has_setting(table: Mapping[str, Any], name: str) -> bool:

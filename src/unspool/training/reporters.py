@@ -152,43 +152,35 @@ class Speed:
 
 def describe_update(done: Update, pace: Speed) -> list[str]:
     """Describe an update in short phrases, the most important first."""
-    minutes, seconds = divmod(round(pace.left), 60)
-    hours, minutes = divmod(minutes, 60)
+    if math.isnan(done.nll) and done.accuracy is None:
+        quality = [f"{name.replace('_', ' ')} {it:.3f}" for name, it in done.parts.items()]
+    else:
+        quality = [_format_quality(done.nll, done.accuracy)]
     return [
         f"{done.clock.update}/{done.clock.updates}",
-        f"{hours}:{minutes:02}:{seconds:02} left",
+        f"{format_duration(pace.left)} left",
         f"loss {done.loss:.3f}",
-        *_describe_quality(done),
+        *quality,
         f"{pace.speed:,.0f} {'tokens' if done.accuracy is None else 'labels'}/s",
     ]
 
 
 def join_fitting(words: Sequence[str], room: int) -> str:
     """Join as many phrases as fit into the width, at least the first."""
-    said = words[0]
-    for word in words[1:]:
-        if len(said) + 2 + len(word) > room:
-            break
-        said += f"  {word}"
-    return said
+    lines = ["  ".join(words[:count]) for count in range(1, len(words) + 1)]
+    return max((it for it in lines if len(it) <= room), key=len, default=lines[0])
 
 
 def update_line(done: Update, pace: Speed) -> str:
     """Describe an update in one line."""
     _, left, *words = describe_update(done, pace)
-    valid = [] if done.valid is None else [f"validation {done.valid:.4f}"]
+    if done.valid is not None:
+        words.append(f"validation {done.valid:.4f}")
     if done.valid_accuracy is not None:
-        valid.append(f"validation {_format_quality(0.0, done.valid_accuracy)}")
+        words.append(f"validation {_format_quality(0.0, done.valid_accuracy)}")
     if done.valid_score is not None:
-        valid.append(f"score {done.valid_score:.1f}")
-    return "  ".join([*words, *valid, left])
-
-
-def _describe_quality(done: Update) -> list[str]:
-    """Describe the quality: perplexity or accuracy, or else the objective's statistics."""
-    if math.isnan(done.nll) and done.accuracy is None:
-        return [f"{name.replace('_', ' ')} {it:.3f}" for name, it in done.parts.items()]
-    return [_format_quality(done.nll, done.accuracy)]
+        words.append(f"score {done.valid_score:.1f}")
+    return "  ".join([*words, left])
 
 
 def _format_quality(nll: float, accuracy: float | None) -> str:
@@ -199,3 +191,10 @@ def _format_quality(nll: float, accuracy: float | None) -> str:
 def perplexity(nll: float) -> str:
     """Format exp(nll)."""
     return f"{math.exp(nll):,.2f}" if nll < 700 else "∞"
+
+
+def format_duration(seconds: float) -> str:
+    """Format seconds as hours:minutes:seconds."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}"

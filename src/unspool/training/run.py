@@ -171,7 +171,7 @@ def start_run(
         model,
         recipe.total_objective,
         feed,
-        recipe.train.counted(feed.per_epoch),
+        recipe.train.with_updates(feed.per_epoch),
         valid=prepared.valid,
         schedule=recipe.schedule,
         hooks=[it.build(model) for it in recipe.hooks],

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from unspool.config import unknown
 from unspool.plugins import is_plugin
@@ -67,38 +68,11 @@ class TrainSettings:
     """Shard weights and optimizer over the processes (FSDP) instead of replicating them (DDP)."""
 
     def __post_init__(self) -> None:
-        self._check_length()
-        for name in (
-            "accumulate",
-            "log_every",
-            "validate_every",
-            "checkpoint_every",
-            "keep",
-            "average",
-            "measured_rows",
-        ):
-            _at_least(name, getattr(self, name), 1)
-        for name in ("patience", "threads"):
-            if getattr(self, name) is not None:
-                _at_least(name, getattr(self, name), 1)
-        for name in ("lr", "eps", "checkpoint_seconds"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"train.{name}={value} must be above 0 and finite")
-        for name in ("weight_decay", "clip"):
-            value = getattr(self, name)
-            if not 0 <= value < math.inf:
-                raise ValueError(f"train.{name}={value} must be at least 0 and finite")
-        if self.measure not in MEASURES and not is_plugin(self.measure):
-            raise ValueError(unknown(self.measure, MEASURES, "value of train.measure"))
-        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"train.betas={list(self.betas)} must be two numbers from 0 to below 1")
-
-    def _check_length(self) -> None:
-        if self.epochs is not None and not 0 < self.epochs < math.inf:
-            raise ValueError(f"train.epochs={self.epochs} must be above 0 and finite")
-        if self.updates < 0:
-            raise ValueError(f"train.updates={self.updates} must be at least 1")
+        for names, is_allowed, limits in LIMITS:
+            for name in names:
+                value = getattr(self, name)
+                if value is not None and not is_allowed(value):
+                    raise ValueError(f"train.{name}={value} must be {limits}")
         if self.updates and self.epochs is not None:
             raise ValueError(
                 f"train.updates={self.updates} and train.epochs={self.epochs} are both given: remove one "
@@ -106,8 +80,10 @@ class TrainSettings:
             )
         if not self.updates and self.epochs is None:
             raise ValueError("the length of the run is missing: give train.updates or train.epochs")
+        if self.measure not in MEASURES and not is_plugin(self.measure):
+            raise ValueError(unknown(self.measure, MEASURES, "value of train.measure"))
 
-    def counted(self, batches_per_epoch: int) -> TrainSettings:
+    def with_updates(self, batches_per_epoch: int) -> TrainSettings:
         """Return the settings with the length in updates, given the number of batches per epoch."""
         if self.epochs is None:
             return self
@@ -116,6 +92,12 @@ class TrainSettings:
         return replace(self, updates=max(1, updates), epochs=None)
 
 
-def _at_least(name: str, value: float, least: int) -> None:
-    if not value >= least:
-        raise ValueError(f"train.{name}={value} must be at least {least}")
+COUNTS = ("accumulate", "log_every", "validate_every", "measured_rows", "patience", "checkpoint_every")
+LIMITS: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
+    (("updates",), lambda it: it >= 0, "at least 1"),  # 0 means that epochs are given
+    ((*COUNTS, "keep", "average", "threads"), lambda it: it >= 1, "at least 1"),
+    (("epochs", "lr", "eps", "checkpoint_seconds"), lambda it: 0 < it < math.inf, "above 0 and finite"),
+    (("weight_decay", "clip"), lambda it: 0 <= it < math.inf, "at least 0 and finite"),
+    (("betas",), lambda it: len(it) == 2 and all(0 <= b < 1 for b in it), "two numbers from 0 to below 1"),
+)
+"""Settings, their condition, and its words; None is allowed where it is the default."""

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from unspool.interfaces import Decoder
 
 
+SACREBLEU_CLASSES = {"bleu": "BLEU", "chrf": "CHRF"}
+
+
 @dataclass(frozen=True)
 class Validation:
     """Means over the targets of the validation set."""
@@ -82,26 +85,15 @@ def _batches_of_this_process(run: Run) -> Iterator[tuple[int, bool]]:
         yield min(at, count - 1), at < count
 
 
-def corpus_bleu(outputs: Sequence[str], references: Sequence[str]) -> float:
-    """Corpus BLEU, 0 to 100: Papineni et al. 2002 (papers.bib: papineni2002bleu)."""
-    return _corpus_score("BLEU", outputs, references)
-
-
-def corpus_chrf(outputs: Sequence[str], references: Sequence[str]) -> float:
-    """Corpus chrF, 0 to 100: Popović 2015 (papers.bib: popovic2015chrf)."""
-    return _corpus_score("CHRF", outputs, references)
-
-
-SCORES: dict[str, Callable[[Sequence[str], Sequence[str]], float]] = {
-    "bleu": corpus_bleu,
-    "chrf": corpus_chrf,
-}
-
-
 def score_function(name: str) -> Callable[[Sequence[str], Sequence[str]], float]:
-    """Return the corpus score of that name; it may import a Python function, whose trust was checked."""
-    if name in SCORES:
-        return SCORES[name]
+    """Return the corpus score of that name, 0 to 100; or a Python function, whose trust was checked.
+
+    BLEU: Papineni et al. 2002 (papers.bib: papineni2002bleu). chrF: Popović 2015 (papers.bib:
+    popovic2015chrf).
+    """
+    if name in SACREBLEU_CLASSES:
+        metric: Any = getattr(sacrebleu_metrics(), SACREBLEU_CLASSES[name])()
+        return lambda outputs, references: float(metric.corpus_score(outputs, [references]).score)
     function = import_object(name, "train.measure =")
 
     def score(outputs: Sequence[str], references: Sequence[str]) -> float:
@@ -150,8 +142,3 @@ def sources_and_references(
             sources.append(batch.source_NS[at, : length - 1].tolist())
             references.append(text.decode(batch.targets_NU[at, :said].tolist()))
     return sources[:rows], references[:rows]
-
-
-def _corpus_score(name: str, outputs: Sequence[str], references: Sequence[str]) -> float:
-    metric = getattr(sacrebleu_metrics(), name)()
-    return float(metric.corpus_score(list(outputs), [list(references)]).score)
