@@ -103,13 +103,10 @@ Schedule = Callable[[int, int], float]
 """(update, updates of the whole run) → share of the peak."""
 
 
-@dataclass(frozen=True)
-class Constant:
-    """Constant after the warm-up."""
+class Warmup:
+    """Linear warm-up to the peak; the base class of schedules."""
 
-    warmup: int = 0
-    """Updates until the peak is reached."""
-
+    warmup = 0
     least_warmup: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
@@ -122,7 +119,15 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class InverseSqrt(Constant):
+class Constant(Warmup):
+    """Constant after the warm-up."""
+
+    warmup: int = 0
+    """Updates until the peak is reached."""
+
+
+@dataclass(frozen=True)
+class InverseSqrt(Warmup):
     """Decay with the inverse square root of the update, independent of the run's length."""
 
     warmup: int = 400
@@ -136,7 +141,7 @@ class InverseSqrt(Constant):
 
 
 @dataclass(frozen=True)
-class Cosine(Constant):
+class Cosine(Warmup):
     """Cosine decay from the peak to `floor` at the end of the run."""
 
     warmup: int = 100
@@ -157,4 +162,4 @@ class Cosine(Constant):
         return self.floor + (1.0 - self.floor) * 0.5 * (1.0 + math.cos(math.pi * way))
 
 
-SCHEDULES: dict[str, type[Constant]] = {"constant": Constant, "cosine": Cosine, "inverse_sqrt": InverseSqrt}
+SCHEDULES: dict[str, type[Warmup]] = {"constant": Constant, "cosine": Cosine, "inverse_sqrt": InverseSqrt}

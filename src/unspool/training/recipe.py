@@ -249,9 +249,9 @@ def with_absolute_paths(recipe: Recipe) -> Recipe:
 
 
 def _absolute(paths: str | Sequence[str]) -> str | list[str]:
-    return (
-        str(Path(paths).absolute()) if isinstance(paths, str) else [str(Path(it).absolute()) for it in paths]
-    )
+    if isinstance(paths, str):
+        return str(Path(paths).absolute())
+    return [str(Path(it).absolute()) for it in paths]
 
 
 def _existing_paths(names: Mapping[str, str]) -> dict[str, str]:
