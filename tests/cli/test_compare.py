@@ -125,7 +125,7 @@ def test_a_report_that_cannot_be_written_fails_before_the_work(unspool, loaded, 
 def test_markup_in_a_prompt_is_not_obeyed(unspool, loaded, monkeypatch):
     from unspool.cli import compare
 
-    monkeypatch.setattr(compare, "render_all", lambda *args: ["[bold]a[/bold]\x1b[2J"])
+    monkeypatch.setattr(compare, "render", lambda *args: "[bold]a[/bold]\x1b[2J")
     monkeypatch.setattr(
         us,
         "generate",

@@ -255,7 +255,7 @@ def test_output_never_overwrites_the_prompts(unspool, loaded, tmp_path):
     path.write_text("a\n")
     status, _, err = unspool("generate", "--prompts", path, "--output", tmp_path / "." / "prompts.txt")
     assert status == 2
-    assert "would overwrite the prompts" in err
+    assert "would overwrite the input" in err
     assert path.read_text() == "a\n"
 
 

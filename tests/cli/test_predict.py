@@ -141,7 +141,7 @@ def test_what_cannot_be_labelled_is_said(unspool, piped, classifier, tmp_path):
     path.write_text("good soup\n")
     status, out, err = unspool(*argv, "--text", path, "--output", path)
     assert (status, out) == (2, "")
-    assert "would overwrite the texts" in err
+    assert "would overwrite the input" in err
     assert path.read_text() == "good soup\n"
 
 

@@ -11,7 +11,7 @@ from unspool.cli.prompts import (
     read_file,
     read_prompts,
     read_settings,
-    render_all,
+    render,
 )
 
 
@@ -267,6 +267,10 @@ def test_the_first_column_of_a_tsv_and_the_source_of_a_pair_are_prompts(file):
     assert texts(file("pairs.jsonl", '{"source": "first", "target": "eins"}')) == ["first"]
     with pytest.raises(ValueError, match=r"a\.jsonl:1: expected"):
         read_file(file("a.jsonl", '{"text": "an answer"}'))
+
+
+def render_all(prompts, model, args, options):
+    return [render(prompt, model, args, options) for prompt in prompts]
 
 
 RIGHT = {

@@ -1,12 +1,9 @@
-import json
-
 import pytest
 from pydantic import ValidationError
 
-from unspool.serve.api_error import ApiError, as_api_error, error_body, invalid_fields
+from unspool.serve.api_error import ApiError, as_api_error, error_record, invalid_fields
 from unspool.serve.requests import CompletionRequest
 from unspool.serve.shared_model import RequestTimeout
-from unspool.serve.worker_pool import QueueFull
 
 
 @pytest.mark.parametrize(
@@ -15,7 +12,6 @@ from unspool.serve.worker_pool import QueueFull
         (ValueError("x"), False, 400),
         (ValueError("NaN"), True, 500),
         (KeyError("x"), False, 500),
-        (QueueFull(3), False, 429),
         (RequestTimeout(), True, 504),
         (ApiError(404, "x"), False, 404),
     ],
@@ -26,11 +22,10 @@ def test_every_error_has_its_status(error, started, status):
 
 def test_what_is_inside_stays_inside():
     assert "secret" not in as_api_error(RuntimeError("secret"), started=True).message
-    assert as_api_error(QueueFull(3), started=False).headers == {"Retry-After": "3"}
 
 
 def test_the_form_is_openais():
-    said = json.loads(error_body(ApiError(400, "no", "n")))
+    said = error_record(ApiError(400, "no", "n"))
     assert said == {"error": {"message": "no", "type": "invalid_request_error", "param": "n", "code": None}}
 
 

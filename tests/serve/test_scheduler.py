@@ -50,7 +50,7 @@ def test_every_request_is_answered_as_if_it_were_alone(scheduler_of, gate, compi
         hold.opened_when(28)
         found = [answer.result() for answer in answers]
     assert found == [alone(compiled_model, place) for place in range(28)]  # log-probabilities to the bit
-    assert engine.counts.rows > 2 * engine.counts.steps
+    assert engine.counts["rows"] > 2 * engine.counts["steps"]
     assert engine.batch.rows == 0
 
 

@@ -2,7 +2,8 @@ import threading
 
 import pytest
 
-from unspool.serve.worker_pool import QueueFull, WorkerPool
+from unspool.serve.api_error import ApiError
+from unspool.serve.worker_pool import WorkerPool
 
 
 def test_so_many_run_so_many_wait_and_others_are_told_when_to_come():
@@ -18,9 +19,10 @@ def test_so_many_run_so_many_wait_and_others_are_told_when_to_come():
     assert begun.wait(10)
     pool.submit(lambda: work("second"))
     assert (pool.running, pool.waiting) == (1, 1)
-    with pytest.raises(QueueFull) as full:
+    with pytest.raises(ApiError, match="queue is full") as full:
         pool.submit(lambda: work("third"))
-    assert 1 <= full.value.seconds <= 60
+    assert full.value.status == 429
+    assert 1 <= int(full.value.headers["Retry-After"]) <= 60
     free.set()
     pool.close()
     assert done == ["first", "second"]

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from unspool import config
 from unspool.cli.decoders import add_decoder_options, decoder_spec
 from unspool.cli.models import load_model
-from unspool.cli.output import check_output, print_json, print_message, terminal_text
+from unspool.cli.output import check_output, print_json, print_message, terminal_text, write_pieces
 from unspool.cli.parser import Command, add_length_options, add_model_options
 
 if TYPE_CHECKING:
     from unspool.decode.chat import Chat
-    from unspool.decode.output import Piece
 
 EXAMPLES = """examples:
   unspool chat
@@ -36,6 +35,7 @@ stopped.
 HELP = EXAMPLES.partition("commands during the chat:\n")[2].rstrip()
 NOTES = {"loop": "stopped: the answer repeated itself", "length": "stopped at --max-new-tokens"}
 """Finish reason → a note about an unfinished answer."""
+COMMANDS = ("/decoder", "/help", "/quit", "/save", "/seed", "/undo")
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
@@ -53,24 +53,23 @@ def _run(args: argparse.Namespace) -> int:
 
     decoder = us.parse(spec)
     chat = us.Chat(load_model(args), decoder, args.system, args.seed, args.max_new_tokens)
+    is_interactive = sys.stdin.isatty()
     for line in _input_lines(sys.stdin):
         command, _, rest = line.strip().partition(" ")
         if command == "/quit":
             return 0
         try:
             if command.startswith("/"):
-                _command(command)(chat, rest.strip())
-            elif command and args.json:
-                pieces = list(chat.stream(line.strip()))
-                text = "".join(piece.text for piece in pieces)
-                finish_reason = pieces[-1].finish_reason if pieces else None
-                print_json({"role": "assistant", "content": text, "finish_reason": finish_reason})
+                _execute(command, chat, rest.strip())
             elif command:
-                _print_answer(chat.stream(line.strip()), sys.stdout)
+                _answer(chat, line.strip(), args.json)
         except (ValueError, TypeError, OSError) as error:
-            if not sys.stdin.isatty():  # a script must not continue after a mistake
+            if not is_interactive:  # a script must not continue after a mistake
                 raise
             print_message(str(error))
+        except KeyboardInterrupt:  # ends the answer
+            if not is_interactive:
+                raise
     return 0
 
 
@@ -85,75 +84,46 @@ def _input_lines(file: TextIO) -> Iterator[str]:
         yield line
 
 
-def _print_answer(pieces: Iterator[Piece], file: TextIO) -> None:
-    finish_reason = None
-    try:
-        for piece in pieces:
-            file.write(terminal_text(piece.text, file))
-            file.flush()
-            finish_reason = piece.finish_reason
-    except KeyboardInterrupt:
-        if not sys.stdin.isatty():
-            raise
-    finally:
-        file.write("\n")
-        file.flush()
-    if finish_reason in NOTES:
-        print_message(NOTES[finish_reason])
+def _answer(chat: Chat, question: str, as_json: bool) -> None:
+    if as_json:
+        pieces = list(chat.stream(question))
+        text = "".join(piece.text for piece in pieces)
+        finish_reason = pieces[-1].finish_reason if pieces else None
+        print_json({"role": "assistant", "content": text, "finish_reason": finish_reason})
+    else:
+        finish_reason = write_pieces(chat.stream(question), sys.stdout)
+        if finish_reason in NOTES:
+            print_message(NOTES[finish_reason])
 
 
-def _decoder(chat: Chat, spec: str) -> None:
+def _execute(command: str, chat: Chat, argument: str) -> None:
+    """Run a command of the chat."""
     import unspool as us
 
-    if spec:
-        chat.decoder = us.parse(spec)
-    print(repr(chat.decoder))
-
-
-def _seed(chat: Chat, number: str) -> None:
-    if number:
-        if not number.isdecimal():
-            raise ValueError(f"/seed takes a whole number, not {number!r}")
-        chat.seed = int(number)
-    print(chat.seed)
-
-
-def _undo(chat: Chat, argument: str) -> None:
-    _check_empty("/undo", argument)
-    print(f"removed: {terminal_text(chat.undo(), sys.stdout)}")
-
-
-def _save(chat: Chat, path: str) -> None:
-    if not path:
-        raise ValueError("/save needs the name of a file")
-    check_output(Path(path))
-    chat.save(path)
-    print(f"wrote {path}")
-
-
-def _help(chat: Chat, argument: str) -> None:  # noqa: ARG001
-    _check_empty("/help", argument)
-    print(HELP)
-
-
-def _check_empty(command: str, argument: str) -> None:
-    if argument:
+    if command not in COMMANDS:
+        raise ValueError(f"unknown command {command!r:.40}: {config.suggest(command, COMMANDS)}")
+    if argument and command in ("/undo", "/help"):
         raise ValueError(f"{command} does not take an argument, found {argument!r:.40}")
-
-
-COMMANDS: dict[str, Callable[[Chat, str], None]] = {
-    "/decoder": _decoder,
-    "/help": _help,
-    "/save": _save,
-    "/seed": _seed,
-    "/undo": _undo,
-}
-
-
-def _command(name: str) -> Callable[[Chat, str], None]:
-    if name not in COMMANDS:
-        raise ValueError(f"unknown command {name!r:.40}: {config.suggest(name, [*COMMANDS, '/quit'])}")
-    return COMMANDS[name]
+    if command == "/decoder":
+        if argument:
+            chat.decoder = us.parse(argument)
+        print(repr(chat.decoder))
+    elif command == "/seed":
+        if argument and not argument.isdecimal():
+            raise ValueError(f"/seed takes a whole number, not {argument!r}")
+        if argument:
+            chat.seed = int(argument)
+        print(chat.seed)
+    elif command == "/undo":
+        print(f"removed: {terminal_text(chat.undo(), sys.stdout)}")
+    elif command == "/save":
+        if not argument:
+            raise ValueError("/save needs the name of a file")
+        check_output(Path(argument))
+        chat.save(argument)
+        print(f"wrote {argument}")
+    else:
+        print(HELP)
 
 
 COMMAND = Command(

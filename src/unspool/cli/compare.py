@@ -25,7 +25,7 @@ from unspool.cli.output import (
     reserve_file,
 )
 from unspool.cli.parser import Command, add_length_options, add_model_options, seed_of
-from unspool.cli.prompts import add_prompt_options, read_prompts, render_all
+from unspool.cli.prompts import add_prompt_options, read_prompts, render
 from unspool.errors import replace_control_characters
 from unspool.io import new_file
 
@@ -114,7 +114,7 @@ def _run(args: argparse.Namespace) -> int:
     name = model_name(args.model)
     model = load_generator(name, load_options(args))
     options = {"max_new_tokens": args.max_new_tokens, "n": 1, "seed": seed_of(args), "stop": ()}
-    texts = render_all(prompts, model, args, options)
+    texts = [render(prompt, model, args, options) for prompt in prompts]
     settings = {"model": name, "max new tokens": args.max_new_tokens, "seed": options["seed"]}
     comparison = Comparison(is_default=not (args.decoder or args.decoders), debug=args.debug)
 

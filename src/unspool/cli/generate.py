@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from unspool import config
 from unspool.cli.corpus import add_ray_options, check_without_ray, generate_corpus
 from unspool.cli.decoders import add_decoder_options, decoder_spec, parse_decoders
 from unspool.cli.models import add_combination_options, load_options, named_models
-from unspool.cli.output import check_output, open_output, progress_bar, terminal_text
+from unspool.cli.output import check_output, open_output, progress_bar, terminal_text, write_pieces
 from unspool.cli.parser import (
     Command,
     add_length_options,
@@ -23,9 +23,6 @@ from unspool.cli.parser import (
 from unspool.cli.prompts import Prompt, add_prompt_options, is_stdin, read_prompts, split_prompt
 from unspool.cli.requests import Answer, answer_json, generate_answers, make_requests
 from unspool.errors import check_surrogates
-
-if TYPE_CHECKING:
-    from unspool.decode.output import Piece
 
 EXAMPLES = """examples:
   unspool generate "Once upon a time" --temperature 0.8 --top-p 0.9 --seed 1
@@ -112,13 +109,7 @@ def _run(args: argparse.Namespace) -> int:
     for stop in args.stop:
         check_surrogates(stop, "--stop")
     spec = decoder_spec(args)
-    if (
-        args.output is not None
-        and args.prompts is not None
-        and args.output.resolve() == args.prompts.resolve()
-    ):
-        raise ValueError(f"--output {args.output} would overwrite the prompts; give another file")
-    check_output(args.output)
+    check_output(args.output, args.prompts)
 
     import unspool as us  # here, because it imports torch: errors above are reported at once
 
@@ -133,7 +124,7 @@ def _run(args: argparse.Namespace) -> int:
     with open_output(args.output) as file:
         if is_single and not args.json and (not prompts[0].where or file.isatty()):
             first = requests[0]
-            _write_stream(us.stream(model, first.text, running[first.spec], **first.options), file)
+            write_pieces(us.stream(model, first.text, running[first.spec], **first.options), file)
             return 0
         with progress_bar(len(requests), shown=args.prompts is not None) as bar:
             answers = generate_answers(model, requests, running, args.batch_size, bar.advance)
@@ -147,21 +138,6 @@ def _run(args: argparse.Namespace) -> int:
             else:
                 _write_titled(answers, file)
     return 0
-
-
-def _write_stream(pieces: Iterable[Piece], file: TextIO) -> None:
-    """Write each piece of text as soon as it is certain."""
-    has_text = False
-    try:
-        for piece in pieces:
-            file.write(terminal_text(piece.text, file))
-            file.flush()
-            has_text = True
-    except BaseException:
-        if has_text:  # end the line of an interrupted text
-            file.write("\n")
-        raise
-    file.write("\n")
 
 
 def _write_lines(answers: Iterable[Answer], prompts: Sequence[Prompt], file: TextIO) -> None:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
     from rich.text import Text
 
+    from unspool.decode.output import Piece
+    from unspool.interfaces import FinishReason
+
 STANDARD_OUTPUT = "standard output"
 PIPE_WIDTH = 120
 """Columns of a table if standard output is not a terminal."""
@@ -186,8 +189,8 @@ def _is_importing(frame: FrameType | None) -> bool:
 # ---- files
 
 
-def check_output(path: Path | None) -> None:
-    """Raise before any work if standard output (None) or a file at `path` cannot be written to."""
+def check_output(path: Path | None, source: Path | None = None) -> None:
+    """Raise before any work if standard output (None) or the file cannot be written to, or is `source`."""
     if path is None:
         if not sys.stdout.writable():
             sys.stdout.write("")  # raises the reason
@@ -195,6 +198,8 @@ def check_output(path: Path | None) -> None:
         raise IsADirectoryError(errno.EISDIR, "is a folder; give the name of a file", str(path))
     elif not path.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, f"there is no folder {path.parent}", str(path))
+    elif source is not None and path.resolve() == source.resolve():
+        raise ValueError(f"--output {path} would overwrite the input; give another file")
 
 
 def open_text(path: Path) -> TextIO:
@@ -251,6 +256,24 @@ def figure_file(path: Path | None) -> Iterator[None]:
 def terminal_text(text: str, file: TextIO) -> str:
     """The text; if `file` is a terminal, without control characters."""
     return replace_control_characters(text) if file.isatty() else text
+
+
+def write_pieces(pieces: Iterable[Piece], file: TextIO) -> FinishReason | None:
+    """Write each piece of a text as soon as it is certain, then a line break; returns the finish reason."""
+    finish_reason: FinishReason | None = None
+    has_text = False
+    try:
+        for piece in pieces:
+            file.write(terminal_text(piece.text, file))
+            file.flush()
+            finish_reason, has_text = piece.finish_reason, True
+    except BaseException:
+        if has_text:  # end the line of an interrupted text
+            file.write("\n")
+        raise
+    file.write("\n")
+    file.flush()
+    return finish_reason
 
 
 def json_line(record: dict[str, Any]) -> str:

@@ -64,9 +64,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 def _run(args: argparse.Namespace) -> int:
     texts = read_texts(args)
-    if args.output is not None and args.text is not None and args.output.resolve() == args.text.resolve():
-        raise ValueError(f"--output {args.output} would overwrite the texts; give another file")
-    check_output(args.output)
+    check_output(args.output, args.text)
     model = load_labeller(args)
     for text, where in texts:
         try:

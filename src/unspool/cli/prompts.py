@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from unspool.interfaces import StepModel, TokenizerLike
 
 
-def _is_int(minimum: int) -> Callable[[Any], bool]:
+def _is_count(minimum: int) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= minimum
 
 
@@ -30,27 +30,23 @@ def _is_string(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _is_string_or_list(value: Any) -> bool:
-    return _is_string(value) or (isinstance(value, list) and all(map(_is_string, value)))
+def _is_list_of(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(map(check, value))
 
 
-def _is_id_list(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_is_int(0), value))
-
-
-SETTINGS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "chat": (_is_bool, "true or false"),
-    "decoder": (_is_string, 'a string such as "Sample(TopP(0.9))"'),
-    "max_new_tokens": (_is_int(1), "a whole number of 1 or more"),
-    "n": (_is_int(1), "a whole number of 1 or more"),
-    "seed": (_is_int(0), "a whole number of 0 or more"),
-    "stop": (_is_string_or_list, "a string or a list of strings"),
-    "stop_approximate_loops": (_is_bool, "true or false"),
-    "stop_ids": (_is_id_list, "a list of token ids"),
-    "stop_loops": (_is_bool, "true or false"),
-    "system": (_is_string, "a string"),
+SETTINGS: dict[str, tuple[str, tuple[Callable[[Any], bool], ...]]] = {
+    "chat": ("true or false", (_is_bool,)),
+    "decoder": ('a string such as "Sample(TopP(0.9))"', (_is_string,)),
+    "max_new_tokens": ("a whole number of 1 or more", (_is_count(1),)),
+    "n": ("a whole number of 1 or more", (_is_count(1),)),
+    "seed": ("a whole number of 0 or more", (_is_count(0),)),
+    "stop": ("a string or a list of strings", (_is_string, _is_list_of(_is_string))),
+    "stop_approximate_loops": ("true or false", (_is_bool,)),
+    "stop_ids": ("a list of token ids", (_is_list_of(_is_count(0)),)),
+    "stop_loops": ("true or false", (_is_bool,)),
+    "system": ("a string", (_is_string,)),
 }
-"""Setting of a JSON line → a check of its value, and what the value must be."""
+"""Setting of a JSON line → what its value must be, and checks of which one must pass."""
 
 
 def read_settings(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,11 +57,11 @@ def read_settings(record: Mapping[str, Any]) -> dict[str, Any]:
     A setting overrides the command-line option of the same name; null means not given.
     """
     settings = {}
-    for name, (is_valid, expected) in SETTINGS.items():
+    for name, (expected, checks) in SETTINGS.items():
         value = record.get(name)
         if value is None:
             continue
-        if not is_valid(value):
+        if not any(is_valid(value) for is_valid in checks):
             raise ValueError(f'"{name}" must be {expected}, found {value!r:.60}')
         settings[name] = value
     return settings
@@ -220,13 +216,6 @@ def _prompt(record: Record, settings: bool) -> Prompt:
     return Prompt(content, is_blank=record.is_plain and not content.strip(), **shared)
 
 
-def render_all(
-    prompts: Sequence[Prompt], model: StepModel, args: argparse.Namespace, options: Mapping[str, Any]
-) -> list[str]:
-    """Every prompt as the string that the model reads; raises ValueError if one cannot be read."""
-    return [render(prompt, model, args, options) for prompt in prompts]
-
-
 def render(prompt: Prompt, model: StepModel, args: argparse.Namespace, options: Mapping[str, Any]) -> str:
     """The string that the model reads, checked with these options of `generate`."""
     from unspool.decode.prompts import reading
@@ -234,18 +223,14 @@ def render(prompt: Prompt, model: StepModel, args: argparse.Namespace, options: 
 
     try:
         text = prompt.render(model.tokenizer, chat=args.chat, system=args.system)
-        read, _ = reading(model)
-        if read is not None and not read.encode(text):
-            raise ValueError(_empty(read))
+        tokenizer, _ = reading(model)
+        if tokenizer is not None and not tokenizer.encode(text):
+            bos = "" if tokenizer.bos_id is None else tokenizer.show(tokenizer.bos_id)
+            # Not every tokenizer can read its BOS token in a text.
+            if bos and tokenizer.encode(bos) == [tokenizer.bos_id]:
+                raise ValueError(f"the prompt is empty: write something, or {bos!r} to start from nothing")
+            raise ValueError("the prompt is empty: write at least one word")
         Run(model, [text], **options)
     except ValueError as error:
         raise ValueError(f"{prompt.where}: {error}" if prompt.where else str(error)) from error
     return text
-
-
-def _empty(text: TokenizerLike) -> str:
-    """The error for an empty prompt; it names the BOS token if that can be written."""
-    first = "" if text.bos_id is None else text.show(text.bos_id)
-    if first and text.encode(first) == [text.bos_id]:
-        return f"the prompt is empty: write something, or {first!r} to start from nothing"
-    return "the prompt is empty: write at least one word"

@@ -14,7 +14,6 @@ from unspool.cli.parser import seed_of
 from unspool.cli.prompts import Prompt, render
 
 if TYPE_CHECKING:
-    from unspool.decode.hypothesis import Job
     from unspool.decode.output import Output
     from unspool.interfaces import Decoder, StepModel
 
@@ -64,6 +63,9 @@ def make_requests(
             continue
         own = prompt.settings
         stop = own.get("stop", args.stop)
+        on_loop = "stop" if own.get("stop_loops", args.stop_loops) else "ignore"
+        if own.get("stop_approximate_loops", args.stop_approximate_loops):
+            on_loop = "stop_approximate"
         options = {
             "max_new_tokens": own.get("max_new_tokens", args.max_new_tokens),
             "n": own.get("n", args.n),
@@ -71,17 +73,11 @@ def make_requests(
             "stop": (stop,) if isinstance(stop, str) else tuple(stop),
             "stop_ids": tuple(own.get("stop_ids", args.stop_id)),
             "alternatives": args.alternatives,
-            "on_loop": _on_loop(own, args),
+            "on_loop": on_loop,
         }
         text = render(prompt, model, args, options)
         requests.append(Request(text, number, own.get("decoder", spec), options, prompt.id))
     return requests
-
-
-def _on_loop(own: Mapping[str, Any], args: argparse.Namespace) -> str:
-    if own.get("stop_approximate_loops", args.stop_approximate_loops):
-        return "stop_approximate"
-    return "stop" if own.get("stop_loops", args.stop_loops) else "ignore"
 
 
 def generate_answers(
@@ -110,7 +106,9 @@ def generate_answers(
         counted = counter.first_samples(zip(job.seeds, job.prompts, strict=True), job.n)
         given = tuple(first_samples[at : at + len(same)])
         at += len(same)
-        run = run.with_job(rows=batch_size or _rows(job), first_samples=given or counted)
+        longest = max(len(ids) + limit for ids, limit in zip(job.prompts, job.limits, strict=True))
+        rows = batch_size or max(1, min(job.rows, MAX_BATCH_TOKENS // longest))
+        run = run.with_job(rows=rows, first_samples=given or counted)
         answered = 0
         for hypothesis in run.finished():
             if hypothesis.request > answered:
@@ -118,11 +116,6 @@ def generate_answers(
                 answered = hypothesis.request
             yield Answer(same[answered], run.output(hypothesis), hypothesis.sample)
         done()
-
-
-def _rows(job: Job) -> int:
-    longest = max(len(ids) + limit for ids, limit in zip(job.prompts, job.limits, strict=True))
-    return max(1, min(job.rows, MAX_BATCH_TOKENS // longest))
 
 
 def answer_json(answer: Answer, decoders: Mapping[str, str], models: Models) -> str:
@@ -143,10 +136,7 @@ def answer_json(answer: Answer, decoders: Mapping[str, str], models: Models) -> 
     }
     if output.ranked:
         record["ranked"] = [
-            {
-                "model": _tokens(step.model, step.texts),
-                "drawn": _tokens(step.drawn, step.texts),
-            }
+            {"model": _tokens(step.model, step.texts), "drawn": _tokens(step.drawn, step.texts)}
             for step in output.ranked
         ]
     if request.id is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -58,11 +57,6 @@ def error_record(error: ApiError) -> dict[str, dict[str, str | None]]:
     """The JSON object of an error."""
     kind = ERROR_TYPES.get(error.status, "server_error")
     return {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}}
-
-
-def error_body(error: ApiError) -> bytes:
-    """The body of an error response."""
-    return json.dumps(error_record(error)).encode()
 
 
 def as_api_error(error: BaseException, *, started: bool) -> ApiError:

@@ -8,13 +8,14 @@ machine (DNS rebinding).
 from __future__ import annotations
 
 import hmac
+import json
 import threading
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unspool.serve.api_error import ApiError, error_body
+from unspool.serve.api_error import ApiError, error_record
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -95,7 +96,7 @@ def _is_loopback(host: bytes) -> bool:
 
 
 async def _send_error(send: Send, error: ApiError) -> None:
-    body = error_body(error)
+    body = json.dumps(error_record(error)).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if error.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -202,10 +201,10 @@ class StartedGeneration:
     """The scored prompts, if requested; log p of the first token is NaN."""
 
 
-class ResponseBuilder(ABC):
-    """Builds the response of a request, or its chunks, from pieces of text."""
+class CompletionBuilder:
+    """Builds a response of /v1/completions, or its chunks, from pieces of text."""
 
-    names: ClassVar[tuple[str, str, str]]
+    names: ClassVar = ("text_completion", "text_completion", "cmpl-")
     """`object` of a response and of a chunk, and the prefix of their id."""
 
     def __init__(
@@ -264,19 +263,26 @@ class ResponseBuilder(ABC):
         total = prompt + self.new_tokens
         return {"prompt_tokens": prompt, "completion_tokens": self.new_tokens, "total_tokens": total}
 
-    @abstractmethod
     def _whole(self, text: str) -> dict[str, Any]:
         """The text of a choice of a complete response."""
+        return {"text": text}
 
-    @abstractmethod
-    def _delta(self, text: str, is_first: bool) -> dict[str, Any]:
+    def _delta(self, text: str, is_first: bool) -> dict[str, Any]:  # noqa: ARG002
         """The text of a choice of a chunk."""
+        return {"text": text}
 
-    @abstractmethod
     def _logprobs(
         self, tokenizer: TokenizerLike, piece: Choice | Piece, count: int, offsets: list[int]
     ) -> dict[str, Any]:
-        """The log-probabilities of a piece, with `count` alternatives."""
+        """Parallel lists, one entry per token, with `count` alternatives as a mapping."""
+        texts, tops = [tokenizer.show(token) for token in piece.tokens], []
+        for place, (shown, logp) in enumerate(zip(texts, piece.logps, strict=True)):
+            top: dict[str, float | None] = {}
+            for token, value in _ranked(piece, place, count):
+                top.setdefault(tokenizer.show(token), _number(value))
+            tops.append(None if math.isnan(logp) else {**top, shown: top.get(shown, _number(logp))})
+        logprobs = [_number(logp) for logp in piece.logps]
+        return {"tokens": texts, "token_logprobs": logprobs, "top_logprobs": tops, "text_offset": offsets}
 
     def _chunk(self, key: tuple[int, int], piece: Choice | Piece) -> dict[str, Any]:
         delta = self._delta(piece.text, key not in self._choices)
@@ -313,34 +319,10 @@ class ResponseBuilder(ABC):
         return prompt
 
 
-class CompletionBuilder(ResponseBuilder):
-    """Responses of /v1/completions: log-probabilities are parallel lists, alternatives a mapping."""
+class ChatBuilder(CompletionBuilder):
+    """The same for /v1/chat/completions."""
 
-    names = ("text_completion", "text_completion", "cmpl-")
-
-    def _whole(self, text: str) -> dict[str, Any]:
-        return {"text": text}
-
-    def _delta(self, text: str, is_first: bool) -> dict[str, Any]:  # noqa: ARG002
-        return {"text": text}
-
-    def _logprobs(
-        self, tokenizer: TokenizerLike, piece: Choice | Piece, count: int, offsets: list[int]
-    ) -> dict[str, Any]:
-        texts, tops = [tokenizer.show(token) for token in piece.tokens], []
-        for place, (shown, logp) in enumerate(zip(texts, piece.logps, strict=True)):
-            top: dict[str, float | None] = {}
-            for token, value in _ranked(piece, place, count):
-                top.setdefault(tokenizer.show(token), _number(value))
-            tops.append(None if math.isnan(logp) else {**top, shown: top.get(shown, _number(logp))})
-        logprobs = [_number(logp) for logp in piece.logps]
-        return {"tokens": texts, "token_logprobs": logprobs, "top_logprobs": tops, "text_offset": offsets}
-
-
-class ChatBuilder(ResponseBuilder):
-    """Responses of /v1/chat/completions: log-probabilities are an object per token."""
-
-    names = ("chat.completion", "chat.completion.chunk", "chatcmpl-")
+    names: ClassVar = ("chat.completion", "chat.completion.chunk", "chatcmpl-")
 
     def _whole(self, text: str) -> dict[str, Any]:
         return {"message": {"role": "assistant", "content": text, "refusal": None}}
@@ -355,6 +337,8 @@ class ChatBuilder(ResponseBuilder):
         count: int,
         offsets: list[int],  # noqa: ARG002
     ) -> dict[str, Any]:
+        """An object per token, with `count` alternatives."""
+
         def entry(token: int, logp: float) -> dict[str, Any]:
             shown, adds = tokenizer.show(token), tokenizer.piece(token)
             written = shown.encode("utf-8", "replace") if adds is None else adds

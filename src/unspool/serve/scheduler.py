@@ -128,16 +128,6 @@ class PerRequestBatch:
         return slot
 
 
-@dataclass
-class StepCounts:
-    """Counters of a scheduler."""
-
-    steps: int = 0
-    """Batched decoding steps."""
-    rows: int = 0
-    """Rows of all these steps."""
-
-
 class Scheduler:
     """A model and the one thread that calls it."""
 
@@ -146,7 +136,9 @@ class Scheduler:
         self.batch: Any = (
             PerRequestBatch(model) if joining is None else BatchScheduler(model, joining, cache_bytes)
         )
-        self.model, self.counts = model, StepCounts()
+        self.model = model
+        self.counts = {"steps": 0, "rows": 0}
+        """Batched decoding steps, and the rows of all these steps."""
         self._queue: list[ModelCall] = []
         self._requests: set[SharedModel] = set()
         self._change = threading.Condition()
@@ -251,8 +243,8 @@ class Scheduler:
         steps = self.batch.extend([(call.slot, call.tokens_MT) for call in calls])
         for call, step in zip(calls, steps, strict=True):
             call.resolve(step)
-        self.counts.steps += 1
-        self.counts.rows += sum(len(call.rows) for call in calls)
+        self.counts["steps"] += 1
+        self.counts["rows"] += sum(len(call.rows) for call in calls)
         self._last_step = time.monotonic() - began
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -118,7 +117,7 @@ class Server:
             "requests_waiting": self.pool.waiting,
         }
         for scheduler in self.schedulers.values():
-            for name, count in asdict(scheduler.counts).items():
+            for name, count in scheduler.counts.items():
                 gauges[f"engine_{name}"] = gauges.get(f"engine_{name}", 0) + count
         for name in ("read", "shared"):
             counts = [getattr(it.batch, f"{name}_tokens") for it in self.schedulers.values()]

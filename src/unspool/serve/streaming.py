@@ -23,7 +23,7 @@ from unspool.interfaces import Decoder, StepModel
 from unspool.serve.api_error import ApiError, as_api_error, error_record
 from unspool.serve.guard import Metrics
 from unspool.serve.requests import Limits, check_decoder
-from unspool.serve.responses import ResponseBuilder, StartedGeneration
+from unspool.serve.responses import CompletionBuilder, StartedGeneration
 from unspool.serve.scheduler import Scheduler
 from unspool.serve.shared_model import RequestCancelled, SharedModel
 from unspool.serve.worker_pool import WorkerPool
@@ -154,7 +154,9 @@ async def cancel_on_disconnect(task: ModelTask, request: Request) -> AsyncIterat
         watcher.cancel()
 
 
-async def respond(builder: ResponseBuilder, task: ModelTask, request: Request, metrics: Metrics) -> Response:
+async def respond(
+    builder: CompletionBuilder, task: ModelTask, request: Request, metrics: Metrics
+) -> Response:
     """Send the response: complete at the end, or streamed in chunks."""
     count = partial(_count, metrics, time.monotonic())
     async with cancel_on_disconnect(task, request):
@@ -171,7 +173,7 @@ async def respond(builder: ResponseBuilder, task: ModelTask, request: Request, m
 
 
 async def _events(
-    builder: ResponseBuilder, task: ModelTask, count: Callable[[ResponseBuilder, Piece], None]
+    builder: CompletionBuilder, task: ModelTask, count: Callable[[CompletionBuilder, Piece], None]
 ) -> AsyncIterator[bytes]:
     try:
         for chunk in builder.echo_chunks():
@@ -188,7 +190,7 @@ async def _events(
         task.cancel()
 
 
-def _count(metrics: Metrics, began: float, builder: ResponseBuilder, piece: Piece) -> None:
+def _count(metrics: Metrics, began: float, builder: CompletionBuilder, piece: Piece) -> None:
     if builder.new_tokens == 0 and piece.tokens:
         metrics.add("first_tokens")
         metrics.add("first_token_seconds", time.monotonic() - began)

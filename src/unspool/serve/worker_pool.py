@@ -11,15 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from unspool.serve.api_error import ApiError
 
 
-class QueueFull(ApiError):  # noqa: N818 — named like queue.Full
-    """All slots and all places in the queue are taken."""
-
-    def __init__(self, seconds: int) -> None:
-        message = f"the queue is full: try again in {seconds} s"
-        super().__init__(429, message, code="queue_full", headers={"Retry-After": str(seconds)})
-        self.seconds = seconds
-
-
 class WorkerPool:
     """`slots` threads that run requests, and a queue of at most `queue` waiting ones."""
 
@@ -42,11 +33,12 @@ class WorkerPool:
         return self._accepted - self._running
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Run the work when a slot is free; raises QueueFull if the queue is full."""
+        """Run the work when a slot is free; raises an ApiError if the queue is full."""
         with self._lock:
             if self._accepted >= self.slots + self.queue:
-                ahead = self._accepted / self.slots
-                raise QueueFull(max(1, min(60, math.ceil(ahead * self._mean_seconds))))
+                seconds = max(1, min(60, math.ceil(self._accepted / self.slots * self._mean_seconds)))
+                message = f"the queue is full: try again in {seconds} s"
+                raise ApiError(429, message, code="queue_full", headers={"Retry-After": str(seconds)})
             self._accepted += 1
         self._threads.submit(self._run, work)
 

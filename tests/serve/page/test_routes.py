@@ -24,7 +24,7 @@ from unspool.serve.scheduler import Scheduler
 from unspool.serve.server import Server
 from unspool.serve.shared_model import RequestTimeout
 from unspool.serve.streaming import ModelTask, cancel_on_disconnect
-from unspool.serve.worker_pool import QueueFull, WorkerPool
+from unspool.serve.worker_pool import WorkerPool
 from unspool.testing import random_table
 
 PROMPT = "And God said unto Moses,"
@@ -270,7 +270,7 @@ def test_no_more_wait_than_may(scheduler_of):
     async def main():
         pool = WorkerPool(1, 0)
         running = task_of(engine, lambda shared: free.wait(10), pool)
-        with pytest.raises(QueueFull):
+        with pytest.raises(ApiError, match="queue is full"):
             task_of(engine, lambda shared: None, pool)
         free.set()
         assert await first(running, Client())

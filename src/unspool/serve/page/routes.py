@@ -140,7 +140,7 @@ class LabRoutes:
     """Routes of the view Lab: claims with verdicts, and their figures."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
-        self._findings = {each.claim.name: each for each in findings}
+        self._findings = {it.claim.name: it for it in findings}
         self._drawing = threading.Lock()  # matplotlib draws one figure at a time
 
     async def claims(self) -> list[dict[str, Any]]:
@@ -171,19 +171,6 @@ class LabRoutes:
             raise ApiError(503, "figures need matplotlib: pip install unspool[figures]") from error
 
 
-def add_content_routes(app: FastAPI, content: PageContent) -> None:
-    """Add the routes of the ratings and the lab, if there are any."""
-    if content.ratings is not None:
-        ratings = RatingRoutes(content.ratings)
-        app.get("/playground/rating")(ratings.next)
-        app.post("/playground/rating")(ratings.answer)
-        app.get("/playground/rating-report")(ratings.report)
-    if content.findings:
-        lab = LabRoutes(content.findings)
-        app.get("/playground/lab")(lab.claims)
-        app.get("/playground/lab/{name}")(lab.figure)
-
-
 # ---- views of a model
 
 
@@ -204,41 +191,39 @@ class PageRoutes:
 
     async def next_token(self, body: NextTokenRequest, request: Request) -> dict[str, Any]:
         """POST /playground/next-token: the next-token distribution, and what decoders keep of it."""
-        written = [self._read(decoder) for decoder in body.decoders]
-        decoders = [each for each in written if not isinstance(each, DecoderView)]
-        work = partial(
+        parsed = [self._parse(spec) for spec in body.decoders]
+        decoders = [it for it in parsed if not isinstance(it, DecoderView)]
+        view = partial(
             next_token, prompt=body.prompt, tokens=body.tokens, decoders=decoders, count=body.count
         )
-        told: dict[str, Any] = await self._run(body.model, work, request)
-        found = iter(told["decoders"])
-        told["decoders"] = [
-            asdict(each) if isinstance(each, DecoderView) else next(found) for each in written
-        ]
-        return told
+        record = await self._run(body.model, view, request)
+        views = iter(record["decoders"])
+        record["decoders"] = [asdict(it) if isinstance(it, DecoderView) else next(views) for it in parsed]
+        return record
 
     async def beam_tree(self, body: BeamTreeRequest, request: Request) -> dict[str, Any]:
         """POST /playground/beam-tree: every hypothesis of a beam search."""
         decoder = parse(body.decoder)
         limits = self._server.limits
         check_decoder(decoder, type(limits)(width=min(MAX_BEAM_WIDTH, limits.width)))
-        work = partial(
+        view = partial(
             beam_tree, prompt=body.prompt, decoder=decoder, max_new_tokens=body.max_tokens, seed=body.seed
         )
-        return await self._run(body.model, work, request)
+        return await self._run(body.model, view, request)
 
     async def attention(self, body: AttentionRequest, request: Request) -> dict[str, Any]:
         """POST /playground/attention: the attention weights of one layer."""
         decoder = parse(body.decoder)
         check_decoder(decoder, self._server.limits)
 
-        def work(model: SharedModel) -> Any:
+        def view(model: SharedModel) -> Any:
             return attention_map(
                 model, body.prompt, decoder, body.max_tokens, body.kind, body.layer, read=model.with_model
             )
 
-        return await self._run(body.model, work, request)
+        return await self._run(body.model, view, request)
 
-    def _read(self, spec: str) -> Decoder | DecoderView:
+    def _parse(self, spec: str) -> Decoder | DecoderView:
         """Parse one of several decoders; an error becomes its view, and the others are shown."""
         try:
             decoder = parse(spec)
@@ -264,7 +249,15 @@ def add_routes(app: FastAPI, server: Server, content: PageContent) -> None:
     app.post("/playground/next-token")(page.next_token)
     app.post("/playground/beam-tree")(page.beam_tree)
     app.post("/playground/attention")(page.attention)
-    add_content_routes(app, content)
+    if content.ratings is not None:
+        ratings = RatingRoutes(content.ratings)
+        app.get("/playground/rating")(ratings.next)
+        app.post("/playground/rating")(ratings.answer)
+        app.get("/playground/rating-report")(ratings.report)
+    if content.findings:
+        lab = LabRoutes(content.findings)
+        app.get("/playground/lab")(lab.claims)
+        app.get("/playground/lab/{name}")(lab.figure)
 
 
 def _card(name: str, model: StepModel) -> dict[str, Any]:

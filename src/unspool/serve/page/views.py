@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from unspool.decode.hypothesis import Hypothesis, Job
+from unspool.decode.hypothesis import Job
 from unspool.decode.multinomial import Multinomial
 from unspool.decode.output import Output
 from unspool.decode.picks import ArgMax, BoundBasisAware
@@ -73,8 +73,7 @@ def view_pick(pick: Any, scores_1V: Tensor, step: Step, tokens: Sequence[int]) -
     return PICK_VIEWS[type(pick)](pick, scores_1V, step, tokens)
 
 
-def _view_multinomial(pick: Any, scores_1V: Tensor, step: Step, tokens: Sequence[int]) -> DecoderView:
-    del pick
+def _view_multinomial(_: Any, scores_1V: Tensor, step: Step, tokens: Sequence[int]) -> DecoderView:
     q_V, alive_V = scores_1V[0].exp(), scores_1V[0] > -math.inf
     return DecoderView(
         "",
@@ -87,13 +86,9 @@ def _view_multinomial(pick: Any, scores_1V: Tensor, step: Step, tokens: Sequence
 
 def _view_argmax(pick: Any, scores_1V: Tensor, step: Step, tokens: Sequence[int]) -> DecoderView:
     best = int(pick.draw(scores_1V, step, ())[0])
-    return DecoderView(
-        "",
-        tuple("kept" if token == best else "cut" for token in tokens),
-        tuple(float(token == best) for token in tokens),
-        1,
-        float(step.logp_NV[0, best].exp()),
-    )
+    statuses: tuple[TokenStatus, ...] = tuple("kept" if token == best else "cut" for token in tokens)
+    probabilities = tuple(float(token == best) for token in tokens)
+    return DecoderView("", statuses, probabilities, 1, float(step.logp_NV[0, best].exp()))
 
 
 def _view_basis_aware(
@@ -166,39 +161,28 @@ def next_token(
     job = Run(model, prompt, max_new_tokens=len(tokens) + 1, seed=0).job
     if job.limits[0] <= len(tokens):
         raise ValueError(f"the context of {model.context} tokens is full: step back or shorten the prompt")
-    steps = _steps(model, job.prompts[0], tokens)
-    logp_V = steps[-1].logp_NV[0]
-    logps = [float(step.logp_NV[0, token]) for step, token in zip(steps, tokens, strict=False)]
-    p_V = logp_V.double().exp()
-    values, ids = p_V.topk(min(count, len(p_V)))
-    best = [(token, p) for token, p in zip(ids.tolist(), values.tolist(), strict=True) if p > 0]
-    hypothesis = job.hypothesis(0, 0)
-    for token, logp in zip(tokens, logps, strict=True):
-        hypothesis = hypothesis.extend(token, logp, logp, job)
-    return NextToken(
-        prompt=tuple(_view_token(reading(model)[0], token) for token in job.prompts[0]),
-        chosen=tuple(
-            _view_token(model.tokenizer, token, float(torch.tensor(logp).exp()))
-            for token, logp in zip(tokens, logps, strict=True)
-        ),
-        ended=hypothesis.finish_reason,
-        entropy=float(torch.special.entr(p_V).sum() / torch.tensor(2.0).log()),
-        vocabulary=len(p_V),
-        tokens=tuple(_view_token(model.tokenizer, token, p) for token, p in best),
-        decoders=tuple(
-            _view_decoder(model, job, one, steps, tokens, [token for token, _ in best]) for one in decoders
-        ),
-    )
-
-
-def _steps(model: StepModel, prompt: Sequence[int], tokens: Sequence[int]) -> list[Step]:
-    """The step after the prompt and after each of the tokens."""
-    step, state = model.start([prompt])
-    steps = [step]
+    step, state = model.start(job.prompts)
+    steps, hypothesis = [step], job.hypothesis(0, 0)
     for token in tokens:
+        logp = float(step.logp_NV[0, token])
+        hypothesis = hypothesis.extend(token, logp, logp, job)
         step, state = model.step(state, torch.tensor([token]))
         steps.append(step)
-    return steps
+    p_V = step.logp_NV[0].double().exp()
+    values, ids = p_V.topk(min(count, len(p_V)))
+    best = [(token, p) for token, p in zip(ids.tolist(), values.tolist(), strict=True) if p > 0]
+    shown, chosen = [token for token, _ in best], zip(tokens, hypothesis.logps, strict=True)
+    return NextToken(
+        prompt=tuple(TokenView(token, _show(reading(model)[0], token)) for token in job.prompts[0]),
+        chosen=tuple(
+            TokenView(token, _show(model.tokenizer, token), math.exp(logp)) for token, logp in chosen
+        ),
+        ended=hypothesis.finish_reason,
+        entropy=float(torch.special.entr(p_V).sum() / math.log(2)),
+        vocabulary=len(p_V),
+        tokens=tuple(TokenView(token, _show(model.tokenizer, token), p) for token, p in best),
+        decoders=tuple(_view_decoder(model, job, decoder, steps, tokens, shown) for decoder in decoders),
+    )
 
 
 def _view_decoder(
@@ -214,7 +198,7 @@ def _view_decoder(
         rules, pick = token_rules(decoder)
         transforms = bind_transforms(rules, model, job)
         pick = pick.bind(model, transforms) if isinstance(pick, BindablePick) else pick
-        hypothesis: Hypothesis = job.hypothesis(0, 0)
+        hypothesis = job.hypothesis(0, 0)
         # Transforms with a history (Mirostat) depend on the scores of the chosen tokens.
         for step, token in zip(steps, tokens, strict=False):
             score = float(reshape(step, [hypothesis], transforms)[0, token])
@@ -225,8 +209,8 @@ def _view_decoder(
     return replace(view, decoder=repr(decoder))
 
 
-def _view_token(text: TokenizerLike | None, token: int, p: float | None = None) -> TokenView:
-    return TokenView(token, f"<{token}>" if text is None else text.show(token), p)
+def _show(tokenizer: TokenizerLike | None, token: int) -> str:
+    return f"<{token}>" if tokenizer is None else tokenizer.show(token)
 
 
 # ---- beam tree
@@ -280,16 +264,13 @@ def beam_tree(
         raise ValueError(
             f"{decoder!r:.80} is not a beam search: give Beam(4) or DiverseBeam(6, 3), for example"
         )
-    run = Run(model, prompt, decoder, n=n or width, max_new_tokens=max_new_tokens, seed=seed)
-    (outputs,) = run.outputs()
+    (outputs,) = Run(model, prompt, decoder, n=n or width, max_new_tokens=max_new_tokens, seed=seed).outputs()
     nodes = outputs[0].tree or ()
     return BeamTree(
         repr(decoder),
         tuple(
-            NodeView(
-                node.parent, node.token, _token_text(model, node.token), node.logp, node.score, node.status
-            )
-            for node in nodes
+            NodeView(it.parent, it.token, _show(model.tokenizer, it.token), it.logp, it.score, it.status)
+            for it in nodes
         ),
         tuple(TextView(out.text, out.total, out.finish_reason, _last_node(nodes, out)) for out in outputs),
     )
@@ -303,10 +284,6 @@ def _last_node(nodes: Sequence[Node], out: Output) -> int | None:
             index for index, node in enumerate(nodes) if node.parent in current and node.token == token
         }
     return min(current, default=None)
-
-
-def _token_text(model: StepModel, token: int) -> str:
-    return f"<{token}>" if model.tokenizer is None else model.tokenizer.show(token)
 
 
 # ---- attention
@@ -345,15 +322,12 @@ def attention_map(
     """
     generation = Run(model, prompt, decoder, max_new_tokens=max(1, max_new_tokens), seed=0)
     ids = generation.job.prompts[0]
-    generated: tuple[int, ...] = ()
     if len(ids) + max_new_tokens > MAX_MAP_TOKENS:
         raise ValueError(
             f"{len(ids)} prompt tokens and {max_new_tokens} new ones are more than {MAX_MAP_TOKENS}: "
             "shorten the prompt"
         )
-    if max_new_tokens:
-        ((output,),) = generation.outputs()
-        generated = output.tokens
+    generated = generation.outputs()[0][0].tokens if max_new_tokens else ()
     run = read or (lambda work: work(model))
     maps: Mapping[Kind, AttentionLayers] = run(lambda it: read_attention(it, ids, generated))
     if not maps:
