@@ -43,7 +43,7 @@ def test_always_normalised(rows):
 @pytest.mark.parametrize("bias", [False, True])
 def test_the_loss_is_that_of_the_log_probabilities(tied, bias):
     embed = nn.Embedding(7, 4)
-    head = SoftmaxHeadConfig(tied, bias).build(4, 7, embed)
+    head = SoftmaxHeadConfig(tied=tied, bias=bias).build(4, 7, embed)
     assert (head.weight is embed.weight) == tied
     if bias:
         nn.init.normal_(head.bias)

@@ -9,7 +9,7 @@ from unspool.heads.bilinear import BilinearHeadConfig
 from unspool.heads.elementwise import CappedHeadConfig, SigsoftmaxHeadConfig
 from unspool.heads.kerbs import KerbsHeadConfig
 from unspool.heads.mixture import MixtureHeadConfig
-from unspool.heads.softmax import SoftmaxHeadConfig, TemperedHeadConfig
+from unspool.heads.softmax import OutputMatrixConfig, SoftmaxHeadConfig, TemperedHeadConfig
 
 
 class PluginHeadConfig:
@@ -51,7 +51,7 @@ def resolve_head(head: HeadConfig | None, tied: bool) -> HeadConfig:
     """The settings of a model's head, a softmax by default; `tied` replaces a `head.tied` of None."""
     if head is None:
         return SoftmaxHeadConfig(tied=tied)
-    if isinstance(head, KerbsHeadConfig | PluginHeadConfig) or head.tied is not None:
+    if not isinstance(head, OutputMatrixConfig) or head.tied is not None:
         return head
     # Word vectors of another width cannot be the embedding.
     has_inner_width = isinstance(head, BilinearHeadConfig) and head.inner_width is not None

@@ -16,17 +16,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from unspool.heads.softmax import Softmax, SoftmaxHeadConfig, TiedSoftmax, log_prob_rank
+from unspool.heads.softmax import OutputMatrixConfig, ProjectedSoftmax, Softmax, TiedSoftmax, log_prob_rank
 
 
-class Bilinear(nn.Module):
+class Bilinear(ProjectedSoftmax):
     """A softmax applied to hᵀW."""
 
     def __init__(self, inner: Softmax | TiedSoftmax, width: int) -> None:
-        super().__init__()
-        self.inner = inner
+        super().__init__(inner)
         self.form_DE = nn.Parameter(torch.empty(width, inner.weight.shape[1]))
         nn.init.eye_(self.form_DE)
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """hᵀW."""
+        return hidden @ self.form_DE
 
     @property
     def weight(self) -> Tensor:
@@ -34,51 +37,20 @@ class Bilinear(nn.Module):
         return self.inner.weight @ self.form_DE.t()
 
     @property
-    def bias(self) -> Tensor | None:
-        """(V,): the bias of the softmax."""
-        return self.inner.bias
-
-    @property
     def rank_limit(self) -> int:
         """See `interfaces.Head`; the rank of the product is at most the smaller one."""
         return log_prob_rank(min(self.form_DE.shape), self.bias)
 
-    def folded(self) -> Softmax:
-        """The equivalent plain softmax."""
-        bias = self.inner.bias
-        plain = Softmax(len(self.form_DE), len(self.inner.weight), bias is not None)
-        plain.weight = nn.Parameter(self.weight.detach().clone())
-        if bias is not None:
-            plain.bias = nn.Parameter(bias.detach().clone())
-        return plain
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """(…, D) → (…, V) before normalisation."""
-        return self.inner.logits(hidden @ self.form_DE)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """(…, D) → (…, V)."""
-        logp: Tensor = self.inner(hidden @ self.form_DE)
-        return logp
-
-    def loss(
-        self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0
-    ) -> tuple[Tensor, Tensor]:
-        """Weighted sums of the loss and of −log p; see `interfaces.LossHead`."""
-        return self.inner.loss(hidden_MD @ self.form_DE, targets_M, weights_M, smoothing)
-
 
 @dataclass(frozen=True)
-class BilinearHeadConfig:
-    """A bilinear softmax head."""
+class BilinearHeadConfig(OutputMatrixConfig):
+    """A bilinear softmax head.
+
+    `tied` word vectors may have any width; None means False if there is an `inner_width`.
+    """
 
     inner_width: int | None = None
     """Width of the word vectors; None means the width of the hidden vectors."""
-    tied: bool | None = None
-    """Use the input embedding (of any width) as word vectors; None means the `tied` setting of the model, or
-    False if there is an inner_width."""
-    bias: bool = False
-    """Add a learnt bias to the logits."""
 
     def __post_init__(self) -> None:
         if self.inner_width is not None and self.inner_width < 1:
@@ -89,4 +61,4 @@ class BilinearHeadConfig:
     def build(self, width: int, vocab_size: int, embed: nn.Embedding | None = None) -> Bilinear:
         """Build the head for hidden vectors of this width."""
         inner_width = self.inner_width or (embed.embedding_dim if self.tied and embed else width)
-        return Bilinear(SoftmaxHeadConfig(self.tied, self.bias).build(inner_width, vocab_size, embed), width)
+        return Bilinear(self.build_softmax(inner_width, vocab_size, embed), width)

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unspool.heads.chunked_loss import rowwise_loss
-from unspool.heads.softmax import Softmax, SoftmaxHeadConfig, TiedSoftmax, log_softmax
+from unspool.heads.softmax import OutputMatrixConfig, Softmax, TiedSoftmax, log_softmax
 
 ScoreFunction = Callable[[Tensor], Tensor]
 
@@ -71,15 +71,11 @@ def _soft_cap(cap: float, scores: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class CappedHeadConfig:
+class CappedHeadConfig(OutputMatrixConfig):
     """A head with logit soft-capping."""
 
     cap: float = 30.0
     """The largest absolute logit; Gemma 2 uses 30."""
-    tied: bool | None = None
-    """Use the input embedding as output matrix; None means the `tied` setting of the model."""
-    bias: bool = False
-    """Add a learnt bias to the logits."""
 
     def __post_init__(self) -> None:
         if not 0 < self.cap < math.inf:
@@ -87,7 +83,7 @@ class CappedHeadConfig:
 
     def build(self, width: int, vocab_size: int, embed: nn.Embedding | None = None) -> Capped:
         """Build the head for hidden vectors of this width."""
-        return Capped(SoftmaxHeadConfig(self.tied, self.bias).build(width, vocab_size, embed), self.cap)
+        return Capped(self.build_softmax(width, vocab_size, embed), self.cap)
 
 
 class Sigsoftmax(ElementwiseSoftmax):
@@ -111,14 +107,9 @@ def _add_log_sigmoid(scores: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class SigsoftmaxHeadConfig:
+class SigsoftmaxHeadConfig(OutputMatrixConfig):
     """A sigsoftmax head."""
-
-    tied: bool | None = None
-    """Use the input embedding as output matrix; None means the `tied` setting of the model."""
-    bias: bool = False
-    """Add a learnt bias to the logits."""
 
     def build(self, width: int, vocab_size: int, embed: nn.Embedding | None = None) -> Sigsoftmax:
         """Build the head for hidden vectors of this width."""
-        return Sigsoftmax(SoftmaxHeadConfig(self.tied, self.bias).build(width, vocab_size, embed))
+        return Sigsoftmax(self.build_softmax(width, vocab_size, embed))

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unspool.heads.chunked_loss import rowwise_loss
-from unspool.heads.softmax import Softmax, SoftmaxHeadConfig, TiedSoftmax, log_softmax
+from unspool.heads.softmax import OutputMatrixConfig, Softmax, TiedSoftmax, log_softmax
 
 
 class Mixture(nn.Module):
@@ -79,17 +79,13 @@ def _identity(latent: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class MixtureHeadConfig:
+class MixtureHeadConfig(OutputMatrixConfig):
     """A mixture-of-softmaxes head."""
 
     experts: int = 4
     """The number of softmaxes. Memory and time grow with it."""
     bent: bool = True
     """Apply tanh to h_k, as in the paper; otherwise h_k = W_k h."""
-    tied: bool | None = None
-    """Use the input embedding as output matrix; None means the `tied` setting of the model."""
-    bias: bool = False
-    """Add a learnt bias to the logits."""
 
     def __post_init__(self) -> None:
         if self.experts < 1:
@@ -97,5 +93,5 @@ class MixtureHeadConfig:
 
     def build(self, width: int, vocab_size: int, embed: nn.Embedding | None = None) -> Mixture:
         """Build the head for hidden vectors of this width."""
-        words = SoftmaxHeadConfig(self.tied, self.bias).build(width, vocab_size, embed)
+        words = self.build_softmax(width, vocab_size, embed)
         return Mixture(words, width, self.experts, self.bent)

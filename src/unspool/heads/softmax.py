@@ -3,8 +3,7 @@
     log p(y = i | h) = hᵀe_i + b_i − logsumexp_j (hᵀe_j + b_j)
 
 The output matrix of all e_i is a parameter of the head or, if tied, the input embedding (Press & Wolf 2017,
-§2,
-papers.bib: press2017using). Basis-aware sampling needs this matrix.
+§2, papers.bib: press2017using). Basis-aware sampling needs this matrix.
 """
 
 from __future__ import annotations
@@ -98,17 +97,77 @@ class TiedSoftmax(LinearSoftmax):
         return self._embed[0].weight
 
 
-@dataclass(frozen=True)
-class SoftmaxHeadConfig:
-    """A plain softmax head."""
+class ProjectedSoftmax(nn.Module):
+    """Base class: a softmax of a linear function of the hidden vector."""
+
+    def __init__(self, inner: Softmax | TiedSoftmax) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """(…, D) → (…, E), the input of the softmax."""
+        raise NotImplementedError
+
+    @property
+    def bias(self) -> Tensor | None:
+        """(V,): the bias of the softmax."""
+        return self.inner.bias
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(…, D) → (…, V) before normalisation."""
+        return self.inner.logits(self.project(hidden))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """(…, D) → (…, V)."""
+        logp: Tensor = self.inner(self.project(hidden))
+        return logp
+
+    def loss(
+        self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0
+    ) -> tuple[Tensor, Tensor]:
+        """Weighted sums of the loss and of −log p; see `interfaces.LossHead`."""
+        return self.inner.loss(self.project(hidden_MD), targets_M, weights_M, smoothing)
+
+
+class Tempered(ProjectedSoftmax):
+    """Softmax with an inverse temperature β, fixed or learnt.
+
+        log p(y = i | h) = β·hᵀe_i − logsumexp_j β·hᵀe_j,   β = 1/√D at first
+
+    With independent entries of variance 1 in h and e, hᵀe has variance D and β·hᵀe variance 1: the same
+    factor as in attention (Vaswani et al. 2017, §3.2.1, papers.bib: vaswani2017attention).
+    """
+
+    def __init__(self, inner: Softmax | TiedSoftmax, width: int, learnt: bool = False) -> None:
+        super().__init__(inner)
+        self.beta = nn.Parameter(torch.tensor(width**-0.5), requires_grad=learnt)
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """β·h."""
+        return self.beta * hidden
+
+    @property
+    def weight(self) -> Tensor:
+        """(V, D): the output matrix, β·e for every word."""
+        return self.beta * self.inner.weight
+
+    @property
+    def rank_limit(self) -> int:
+        """See `interfaces.Head`; β does not change the rank."""
+        return self.inner.rank_limit
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputMatrixConfig:
+    """Settings of heads with one vector per word."""
 
     tied: bool | None = None
     """Use the input embedding as output matrix; None means the `tied` setting of the model."""
     bias: bool = False
     """Add a learnt bias to the logits."""
 
-    def build(self, width: int, vocab_size: int, embed: nn.Embedding | None = None) -> Softmax | TiedSoftmax:
-        """Build the head for hidden vectors of this width."""
+    def build_softmax(self, width: int, vocab_size: int, embed: nn.Embedding | None) -> Softmax | TiedSoftmax:
+        """Build the softmax that these heads are made of."""
         if not self.tied:
             return Softmax(width, vocab_size, self.bias)
         if embed is None or embed.weight.shape != (vocab_size, width):
@@ -119,65 +178,25 @@ class SoftmaxHeadConfig:
         return TiedSoftmax(embed, self.bias)
 
 
-class Tempered(nn.Module):
-    """Softmax with an inverse temperature β, fixed or learnt.
+@dataclass(frozen=True)
+class SoftmaxHeadConfig(OutputMatrixConfig):
+    """A plain softmax head."""
 
-        log p(y = i | h) = β·hᵀe_i − logsumexp_j β·hᵀe_j,   β = 1/√D at first
-
-    With independent entries of variance 1 in h and e, hᵀe has variance D and β·hᵀe variance 1: the same
-    factor as in attention (Vaswani et al. 2017, §3.2.1, papers.bib: vaswani2017attention).
-    """
-
-    def __init__(self, inner: Softmax | TiedSoftmax, width: int, learnt: bool = False) -> None:
-        super().__init__()
-        self.inner = inner
-        self.beta = nn.Parameter(torch.tensor(width**-0.5), requires_grad=learnt)
-
-    @property
-    def weight(self) -> Tensor:
-        """(V, D): the output matrix, β·e for every word."""
-        return self.beta * self.inner.weight
-
-    @property
-    def bias(self) -> Tensor | None:
-        """(V,): the bias of the softmax."""
-        return self.inner.bias
-
-    @property
-    def rank_limit(self) -> int:
-        """See `interfaces.Head`; β does not change the rank."""
-        return self.inner.rank_limit
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """(…, D) → (…, V) before normalisation."""
-        return self.inner.logits(self.beta * hidden)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """(…, D) → (…, V)."""
-        logp: Tensor = self.inner(self.beta * hidden)
-        return logp
-
-    def loss(
-        self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0
-    ) -> tuple[Tensor, Tensor]:
-        """Weighted sums of the loss and of −log p; see `interfaces.LossHead`."""
-        return self.inner.loss(self.beta * hidden_MD, targets_M, weights_M, smoothing)
+    def build(self, width: int, vocab_size: int, embed: nn.Embedding | None = None) -> Softmax | TiedSoftmax:
+        """Build the head for hidden vectors of this width."""
+        return self.build_softmax(width, vocab_size, embed)
 
 
 @dataclass(frozen=True)
-class TemperedHeadConfig:
+class TemperedHeadConfig(OutputMatrixConfig):
     """Softmax with an inverse temperature β = 1/√D; an untied output matrix starts with variance 1."""
 
     learnt: bool = False
     """Learn β."""
-    tied: bool | None = None
-    """Use the input embedding as output matrix; None means the `tied` setting of the model."""
-    bias: bool = False
-    """Add a learnt bias to the logits."""
 
     def build(self, width: int, vocab_size: int, embed: nn.Embedding | None = None) -> Tempered:
         """Build the head for hidden vectors of this width."""
-        inner = SoftmaxHeadConfig(self.tied, self.bias).build(width, vocab_size, embed)
+        inner = self.build_softmax(width, vocab_size, embed)
         if not self.tied:
             nn.init.normal_(inner.weight)
         return Tempered(inner, width, self.learnt)
