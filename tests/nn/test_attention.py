@@ -127,15 +127,12 @@ def test_cross_attention_equals_a_loop_over_heads(heads, kv_heads, T):
     layer = make_cross_attention(heads, kv_heads)
     x, memory = torch.randn(2, T, 12), torch.randn(2, 3, 12)
     source = layer.keys_values(memory)
-    forward_with_mean_attention, alpha = layer.forward_with_mean_attention(x, *source)
-    torch.testing.assert_close(layer(x, *source), forward_with_mean_attention, atol=1e-5, rtol=1e-5)
-    again, by_head = layer.forward_with_attention(x, *source)
-    torch.testing.assert_close(again, forward_with_mean_attention, atol=1e-5, rtol=1e-5)
+    out, weights = layer(x, *source), []
+    torch.testing.assert_close(layer(x, *source, None, weights), out, atol=1e-5, rtol=1e-5)
     for row in range(2):
         want, alphas = loop_over_heads_cross_attention(layer, x[row], memory[row])
-        torch.testing.assert_close(forward_with_mean_attention[row], want, atol=1e-5, rtol=1e-5)
-        torch.testing.assert_close(alpha[row], alphas.mean(0), atol=1e-5, rtol=1e-5)
-        torch.testing.assert_close(by_head[row], alphas, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(out[row], want, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(weights[0][row], alphas, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("T", [1, 3])
@@ -145,12 +142,17 @@ def test_rows_that_share_a_source_are_answered_as_if_alone(T):
     padding = torch.zeros(2, 1, 1, 5)
     padding[1, ..., 3:] = -math.inf
     source = layer.keys_values(memory)
-    together, alpha = layer.forward_with_mean_attention(x, *source, padding)
+    weights = []
+    together = layer(x, *source, padding, weights)
     torch.testing.assert_close(layer(x, *source, padding), together, atol=1e-5, rtol=1e-5)
     for row in range(6):
         alone = layer.keys_values(memory[row // 3 : row // 3 + 1, : 5 if row < 3 else 3])
-        torch.testing.assert_close(layer(x[row : row + 1], *alone)[0], together[row], atol=1e-5, rtol=1e-5)
-    assert not alpha[3:, :, 3:].any()
+        alphas = []
+        out = layer(x[row : row + 1], *alone, None, alphas)[0]
+        torch.testing.assert_close(out, together[row], atol=1e-5, rtol=1e-5)
+        seen = alphas[0].shape[-1]
+        torch.testing.assert_close(weights[0][row, ..., :seen], alphas[0][0], atol=1e-5, rtol=1e-5)
+        assert not weights[0][row, ..., seen:].any()
 
 
 def test_the_order_of_the_source_does_not_matter():

@@ -55,8 +55,8 @@ def test_it_attends_as_the_queries_and_keys_that_it_was_made_of(bias, causal):
 
 def test_step_by_step_equals_parallel():
     layer, x, past = make(kv_heads=1), torch.randn(2, 5, 6), KVCache()
-    steps = [layer.step(x[:, t], None, None, past) for t in range(5)]
-    torch.testing.assert_close(torch.stack(steps, dim=1), layer(x), atol=1e-5, rtol=1e-5)
+    steps = [layer(x[:, t : t + 1], past=past) for t in range(5)]
+    torch.testing.assert_close(torch.cat(steps, dim=1), layer(x), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("rank", [1, 2, 6])

@@ -89,25 +89,10 @@ def test_learned_has_one_row_for_each_place():
     assert Learned(4, 7).weight.shape == (7, 4)
 
 
-@pytest.mark.parametrize("kind", [Sinusoidal, Learned])
-def test_one_added_position_is_one_of_many(kind):
-    positions = kind(8, 200)
-    for t in (0, 5, 150):
-        torch.testing.assert_close(positions.at(t, torch.device("cpu")), positions(torch.tensor([[t]]))[0, 0])
-
-
-def test_one_rotary_position_is_one_of_many():
-    for t in (0, 5, 150):
-        rotary = Rotary(8)
-        one, many = rotary.at(t, torch.device("cpu")), rotary.tables(torch.tensor([[t]]), t + 1)
-        for a, b in zip(one, many, strict=True):
-            assert torch.equal(a, b[0, 0, 0])
-
-
 def test_a_place_beyond_learnt_positions_is_refused_in_words():
     learned = Learned(4, 6)
     assert learned(torch.tensor([[0, 5]])).shape == (1, 2, 4)
-    for ask in (lambda: learned(torch.tensor([[0, 6]])), lambda: learned.at(6, torch.device("cpu"))):
+    for ask in (lambda: learned(torch.tensor([[0, 6]])), lambda: learned.check(6)):
         with pytest.raises(ValueError, match="a row has 7 tokens, but the model has 6 learned positions"):
             ask()
 

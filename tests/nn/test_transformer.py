@@ -72,24 +72,26 @@ def make_cross(place):
 
 
 @pytest.mark.parametrize("place", RESIDUALS)
-def test_looking_at_a_source_with_or_without_being_watched(place):
+def test_attention_weights_of_the_source_do_not_change_the_output(place):
     block, x = make_cross(place), torch.randn(2, 3, 8)
     source = (*block.cross_attention.keys_values(torch.randn(2, 5, 8)), None)
-    forward_with_mean_attention, alpha = block.attend_to_source_with_attention(x, source)
-    torch.testing.assert_close(forward_with_mean_attention, block.attend_to_source(x, source))
-    torch.testing.assert_close(alpha.sum(-1), torch.ones(2, 3))
+    weights = []
+    torch.testing.assert_close(
+        block(x, source=source, cross_attentions=weights), block(x, source=source), atol=1e-5, rtol=1e-5
+    )
+    torch.testing.assert_close(weights[0].sum(-1), torch.ones(2, 2, 3))
 
 
 def test_a_pre_norm_look_by_its_equation():
     block, x = make_cross("pre"), torch.randn(2, 3, 8)
     source = (*block.cross_attention.keys_values(torch.randn(2, 5, 8)), None)
     want = x + block.cross_attention(block.cross_attention_norm(x), *source)
-    torch.testing.assert_close(block.attend_to_source(x, source), want)
+    torch.testing.assert_close(block.add_branch(x, "cross_attention", *source), want)
 
 
 def test_a_block_is_its_two_halves():
     block, x = make("both"), torch.randn(1, 3, 8)
-    assert torch.equal(block(x), block.apply_feed_forward(block.attend(x)))
+    assert torch.equal(block(x), block.add_branch(block.add_branch(x, "attention"), "feed_forward"))
 
 
 def test_swiglu_by_hand():

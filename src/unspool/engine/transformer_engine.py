@@ -74,7 +74,7 @@ class PositionTables:
 
     def _extended(self, length: int) -> tuple[PositionArrays, int]:
         if isinstance(self._added, Learned):
-            self._added.at(length - 1, self._added.weight.device)  # raises if the position was not learned
+            self._added.check(length - 1)
             added = _flat_table(self._added.weight)
             return self._arrays._replace(added=added), self._added.num_embeddings
         length = max(64, 2 * length)

@@ -211,51 +211,32 @@ class TransformerSeq2Seq(EncoderDecoder):
         past: TransformerState | None = None,
         attentions: list[Tensor] | None = None,
         cross_attentions: list[Tensor] | None = None,
+        last_only: bool = False,
     ) -> Tensor:
-        """(N, T) → (N, T, D): what the head reads at every position, after the tokens in `past`."""
+        """(N, T) → (N, T, D): what the head reads at every position, after the tokens in `past`.
+
+        The attention weights of every layer are appended to `attentions` and `cross_attentions`, or with
+        `last_only` the cross-attention of the last layer.
+        """
         T = tokens_NT.shape[1]
         length, mask = (0, None) if past is None else (past.length, past.mask(T))
         mask = mask if self.relative is None else self.relative(length, T)
         positions_1T = torch.arange(length, length + T, device=tokens_NT.device)[None]
-        x_NTD = self._embed_tokens(
-            tokens_NT, None if self.positions is None else self.positions(positions_1T)
-        )
+        x_NTD = self.embed(tokens_NT) * self.scale
+        if self.positions is not None:
+            x_NTD = add_positions(x_NTD, self.positions(positions_1T))
+        if self.embed_norm is not None:
+            x_NTD = self.embed_norm(x_NTD)
         x_NTD = self.dropout(x_NTD)
         rotary = None if self._rotary is None else self._rotary.tables(positions_1T, length + T)
         for layer, block in enumerate(self.blocks):
             source = sources if isinstance(sources, EncoderOutput) else _layer_source(sources, layer)
             cache = None if past is None else past.layers[layer]
-            x_NTD = block(x_NTD, rotary, mask, cache, attentions, source, cross_attentions)
+            is_skipped = last_only and layer < len(self.blocks) - 1
+            looked = None if is_skipped else cross_attentions
+            x_NTD = block(x_NTD, rotary, mask, cache, attentions, source, looked)
         normed: Tensor = self.norm(x_NTD)
         return normed
-
-    def hidden_once(
-        self, tokens_N: Tensor, sources: EncodedSources, past: TransformerState
-    ) -> tuple[Tensor, Tensor]:
-        """`hidden` for one token per row, (N, D), and the last layer's mean cross-attention, (N, S)."""
-        device = tokens_N.device
-        x_ND = self._embed_tokens(
-            tokens_N, None if self.positions is None else self.positions.at(past.length, device)
-        )
-        x_ND = self.dropout(x_ND) if self.training else x_ND
-        rotary = None if self._rotary is None else self._rotary.at(past.length, x_ND.device)
-        last = len(self.blocks) - 1
-        bias_1H1S = None if self.relative is None else self.relative(past.length, 1)
-        for layer, block in enumerate(self.blocks):
-            x_ND = block.attend_once(x_ND, rotary, bias_1H1S, past.layers[layer])
-            source = _layer_source(sources, layer)
-            if layer < last:
-                x_ND = block.attend_to_source(x_ND, source)
-            else:
-                x_ND, attention_NS = block.attend_to_source_with_attention(x_ND, source)
-            x_ND = block.apply_feed_forward(x_ND)
-        return self.norm(x_ND), attention_NS
-
-    def _embed_tokens(self, tokens: Tensor, added: Tensor | None) -> Tensor:
-        """The input of the first block before dropout."""
-        x: Tensor = self.embed(tokens) * self.scale
-        x = x if added is None else add_positions(x, added)
-        return x if self.embed_norm is None else self.embed_norm(x)
 
     def hidden_for(self, batch: Batch) -> Tensor:
         """(N, T, D) of right-padded targets in one parallel pass."""
@@ -305,8 +286,11 @@ class TransformerSeq2Seq(EncoderDecoder):
         """Append one token to every row."""
         if isinstance(state, CompiledState):
             return state.step(tokens_N), state
-        hidden_ND, attention_NS = self.hidden_once(tokens_N, state.sources, state.past)
-        return predict_step(self.head, hidden_ND, attention_NS), state
+        weights: list[Tensor] = []
+        hidden_NTD = self.hidden(
+            tokens_N[:, None], state.sources, state.past, cross_attentions=weights, last_only=True
+        )
+        return predict_step(self.head, hidden_NTD[:, 0], weights[0].mean(1)[:, 0]), state
 
     @inference_method
     def extend(self, state: TranslationState, tokens_NT: Tensor) -> tuple[Step, TranslationState]:

@@ -39,16 +39,6 @@ class KVCache:
         self._values[:, :, start : self.length] = values_NKTI
         return self._keys[:, :, : self.length], self._values[:, :, : self.length]
 
-    def append_one(self, keys_NKI: Tensor, values_NKI: Tensor) -> tuple[Tensor, Tensor]:
-        """Append one column; returns all columns."""
-        start = self.length
-        if self._keys is None or self._values is None or start == self._keys.shape[2]:
-            return self.append(keys_NKI.unsqueeze(2), values_NKI.unsqueeze(2))
-        self.length = start + 1
-        self._keys.select(2, start).copy_(keys_NKI)
-        self._values.select(2, start).copy_(values_NKI)
-        return self._keys.narrow(2, 0, start + 1), self._values.narrow(2, 0, start + 1)
-
     def select(self, rows_M: Tensor, since: int = 0) -> None:
         """Reorder, repeat or drop rows; the rows must be equal in the columns before `since`."""
         if self._keys is None or self._values is None:
@@ -193,27 +183,6 @@ class SelfAttention(DirectCall):
         attended: Tensor = self.out(out)
         return attended
 
-    def step(
-        self, x_ND: Tensor, rotary: tuple[Tensor, Tensor] | None, mask: Tensor | None, past: KVCache
-    ) -> Tensor:
-        """`forward` for one token per row, with fewer operations."""
-        N, H, K, I = len(x_ND), self.heads, self.kv_heads, self.head_width  # noqa: E741
-        if self.cap is not None:
-            turned = None if rotary is None else (rotary[0][None, None, None], rotary[1][None, None, None])
-            seen: Tensor = self(x_ND[:, None], turned, mask, past)
-            return seen[:, 0]
-        q, k, v = self.qkv(x_ND).view(N, H + 2 * K, I).split_with_sizes((H, K, K), dim=1)
-        if self.norm is not None:
-            q, k = self.norm(q, k)
-        if rotary is not None:
-            q, k = rotate(q, *rotary), rotate(k, *rotary)
-        k_NKSI, v_NKSI = past.append_one(k, v)
-        # The G queries of a group share keys: put them on the axis of positions.
-        q_NKGI = q.reshape(N, K, H // K, I)
-        out_NKGI = F.scaled_dot_product_attention(q_NKGI, k_NKSI, v_NKSI, attn_mask=mask)
-        attended: Tensor = self.out(out_NKGI.reshape(N, H * I))
-        return attended
-
 
 class CrossAttention(DirectCall):
     """Multi-head attention of a decoder to the encoder output.
@@ -243,50 +212,32 @@ class CrossAttention(DirectCall):
         k_BSKI, v_BSKI = kv.unbind(2)
         return k_BSKI.transpose(1, 2), v_BSKI.transpose(1, 2)
 
-    def forward(self, x: Tensor, k_BKSI: Tensor, v_BKSI: Tensor, padding: Tensor | None = None) -> Tensor:
-        """(N, T, D) or (N, D) → the same; rows i·W … i·W + W − 1 attend to source i, W = N/B.
+    def forward(
+        self,
+        x_NTD: Tensor,
+        k_BKSI: Tensor,
+        v_BKSI: Tensor,
+        padding: Tensor | None = None,
+        attentions: list[Tensor] | None = None,
+    ) -> Tensor:
+        """(N, T, D) → (N, T, D); rows i·W … i·W + W − 1 attend to source i, W = N/B.
 
-        `padding` (B, 1, 1, S) is −∞ on padding.
+        `padding` (B, 1, 1, S) is −∞ on padding. If `attentions` is a list, α (N, H, T, S) is appended to it.
         """
-        q_BKQI = self._queries(x, len(k_BKSI))
-        return self._merge_heads(F.scaled_dot_product_attention(q_BKQI, k_BKSI, v_BKSI, attn_mask=padding), x)
-
-    def forward_with_mean_attention(
-        self, x: Tensor, k_BKSI: Tensor, v_BKSI: Tensor, padding: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """`forward`, and α averaged over the heads: (N, T, S) or (N, S)."""
-        alpha_BKQS = self._alpha(x, k_BKSI, padding)
-        mean_BQS, group = alpha_BKQS.mean(dim=1), self.heads // self.kv_heads
-        if group > 1:
-            mean_BQS = mean_BQS.view(len(k_BKSI), -1, group, k_BKSI.shape[2]).mean(dim=2)
-        return self._merge_heads(alpha_BKQS @ v_BKSI, x), mean_BQS.view(*x.shape[:-1], k_BKSI.shape[2])
-
-    def forward_with_attention(
-        self, x_NTD: Tensor, k_NKSI: Tensor, v_NKSI: Tensor, padding: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """`forward`, and α of every head, (N, H, T, S); one source per row."""
-        alpha_NKQS = self._alpha(x_NTD, k_NKSI, padding)
-        N, T, _ = x_NTD.shape
-        alpha_NKTGS = alpha_NKQS.view(N, self.kv_heads, T, self.heads // self.kv_heads, -1)
-        alpha_NHTS = alpha_NKTGS.transpose(2, 3).flatten(1, 2)
-        return self._merge_heads(alpha_NKQS @ v_NKSI, x_NTD), alpha_NHTS
-
-    def _alpha(self, x: Tensor, k_BKSI: Tensor, padding: Tensor | None) -> Tensor:
-        score_BKQS = (self._queries(x, len(k_BKSI)) * self.head_width**-0.5) @ k_BKSI.transpose(2, 3)
-        alpha_BKQS: Tensor = (score_BKQS if padding is None else score_BKQS + padding).softmax(dim=-1)
-        return alpha_BKQS
-
-    def _queries(self, x: Tensor, B: int) -> Tensor:
-        """(B, K, Q, I): the W·T·G queries that share keys are adjacent."""
-        K, I = self.kv_heads, self.head_width  # noqa: E741
-        query: Tensor = self.query(x).view(B, -1, K, self.heads // K, I)
-        return query.transpose(1, 2).reshape(B, K, -1, I)
-
-    def _merge_heads(self, out_BKQI: Tensor, x: Tensor) -> Tensor:
-        B, K, _, I = out_BKQI.shape  # noqa: E741
-        grouped = out_BKQI.reshape(B, K, -1, self.heads // K, I).transpose(1, 2)
-        joined: Tensor = self.out(grouped.reshape(*x.shape[:-1], self.heads * I))
-        return joined
+        (N, T, _), (B, K, S, I), H = x_NTD.shape, k_BKSI.shape, self.heads  # noqa: E741
+        # The Q = W·T·G queries that share keys are adjacent.
+        q_BKQI = self.query(x_NTD).view(B, -1, K, H // K, I).transpose(1, 2).reshape(B, K, -1, I)
+        if attentions is None:
+            out_BKQI = F.scaled_dot_product_attention(q_BKQI, k_BKSI, v_BKSI, attn_mask=padding)
+        else:
+            score_BKQS = (q_BKQI * I**-0.5) @ k_BKSI.transpose(2, 3)
+            alpha_BKQS = (score_BKQS if padding is None else score_BKQS + padding).softmax(dim=-1)
+            alpha_BKWTGS = alpha_BKQS.view(B, K, N // B, T, H // K, S)
+            attentions.append(alpha_BKWTGS.permute(0, 2, 1, 4, 3, 5).reshape(N, H, T, S))
+            out_BKQI = alpha_BKQS @ v_BKSI
+        grouped = out_BKQI.reshape(B, K, -1, H // K, I).transpose(1, 2)
+        attended: Tensor = self.out(grouped.reshape(N, T, H * I))
+        return attended
 
 
 def attention_with_weights(

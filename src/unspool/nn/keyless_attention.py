@@ -67,28 +67,16 @@ class KeylessAttention(DirectCall):
             k_N1SJ, v_NKSI = past.append(k_N1SJ, v_NKSI)
         causal = self.causal and mask is None and T > 1
         if attentions is None:
-            out_NHTI = self._attended(q_NHTJ, k_N1SJ, v_NKSI, mask, causal)
+            k_NHSJ = k_N1SJ.expand(-1, self.heads, -1, -1)
+            v_NHSI = v_NKSI.repeat_interleave(self.heads // self.kv_heads, dim=1)
+            out_NHTI = F.scaled_dot_product_attention(
+                q_NHTJ, k_NHSJ, v_NHSI, attn_mask=mask, is_causal=causal, scale=1.0
+            )
         else:
             out_NHTI, alpha_NHTS = attention_with_weights(q_NHTJ, k_N1SJ, v_NKSI, 1.0, mask, causal=causal)
             attentions.append(alpha_NHTS)
         attended: Tensor = self.out(out_NHTI.transpose(1, 2).reshape(N, T, -1))
         return attended
-
-    def step(
-        self, x_NJ: Tensor, rotary: tuple[Tensor, Tensor] | None, mask: Tensor | None, past: KVCache
-    ) -> Tensor:
-        """`forward` for one token per row."""
-        return self.forward(x_NJ.unsqueeze(1), rotary, mask, past).squeeze(1)
-
-    def _attended(
-        self, q_NHTJ: Tensor, k_N1SJ: Tensor, v_NKSI: Tensor, mask: Tensor | None, causal: bool
-    ) -> Tensor:
-        H = self.heads
-        k_NHSJ = k_N1SJ.expand(-1, H, -1, -1)
-        v_NHSI = v_NKSI.repeat_interleave(H // self.kv_heads, dim=1) if self.kv_heads < H else v_NKSI
-        return F.scaled_dot_product_attention(
-            q_NHTJ, k_NHSJ, v_NHSI, attn_mask=mask, is_causal=causal, scale=1.0
-        )
 
 
 def check_no_rotary(rotary: bool) -> None:

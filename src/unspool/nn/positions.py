@@ -36,10 +36,6 @@ class Sinusoidal(nn.Module):
         """(N, T) → (N, T, D)."""
         return self._table(int(positions_NT.max()), positions_NT.device)[positions_NT]
 
-    def at(self, position: int, device: torch.device) -> Tensor:
-        """(D): one position."""
-        return self._table(position, device)[position]
-
     def _table(self, last: int, device: torch.device) -> Tensor:
         table_TD = self._table_TD
         if table_TD is None or len(table_TD) <= last or table_TD.device != device:
@@ -73,15 +69,11 @@ class Learned(nn.Embedding):
 
     def forward(self, positions_NT: Tensor) -> Tensor:
         """(N, T) → (N, T, D)."""
-        self._check(int(positions_NT.max()))
+        self.check(int(positions_NT.max()))
         return super().forward(positions_NT)
 
-    def at(self, position: int, device: torch.device) -> Tensor:  # noqa: ARG002
-        """(D): one position."""
-        self._check(position)
-        return self.weight[position]
-
-    def _check(self, last: int) -> None:
+    def check(self, last: int) -> None:
+        """Reject positions that were not learned."""
         if last >= self.num_embeddings:
             raise ValueError(
                 f"a row has {last + 1} tokens, but the model has {self.num_embeddings} learned positions: "
@@ -189,11 +181,6 @@ class Rotary:
         """cos and signed sin of every angle, (N, T, 1, I), for positions below `needed`."""
         cos_TI, sin_TI = self._tables(needed, positions_NT.device)
         return cos_TI[positions_NT].unsqueeze(2), sin_TI[positions_NT].unsqueeze(2)
-
-    def at(self, position: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """cos and signed sin of the angles of one position, (I)."""
-        cos_TI, sin_TI = self._tables(position + 1, device)
-        return cos_TI[position], sin_TI[position]
 
     def _tables(self, needed: int, device: torch.device) -> tuple[Tensor, Tensor]:
         cos_TI, sin_TI = self._cos_TI, self._sin_TI

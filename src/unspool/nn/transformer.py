@@ -141,42 +141,17 @@ class Block(CheckpointedLayer):
         attentions: list[Tensor] | None = None,
     ) -> Tensor:
         """(N, T, D) → (N, T, D); if `attentions` is a list, α is appended to it."""
-        return self.apply_feed_forward(self.attend(x_NTD, rotary, mask, past, attentions))
+        x_NTD = self.add_branch(x_NTD, "attention", rotary, mask, past, attentions)
+        return self.add_branch(x_NTD, "feed_forward")
 
-    def attend(
-        self,
-        x_NTD: Tensor,
-        rotary: tuple[Tensor, Tensor] | None = None,
-        mask: Tensor | None = None,
-        past: KVCache | None = None,
-        attentions: list[Tensor] | None = None,
-    ) -> Tensor:
-        """x + self-attention."""
-        return self.place(
-            x_NTD,
-            self.attention_norm,
-            lambda x: self._dropout(self.attention(x, rotary, mask, past, attentions)),
-            self.attention_post_norm,
-        )
-
-    def attend_once(
-        self, x_ND: Tensor, rotary: tuple[Tensor, Tensor] | None, mask: Tensor | None, past: KVCache
-    ) -> Tensor:
-        """x + self-attention for one token per row."""
-        return self.place(
-            x_ND,
-            self.attention_norm,
-            lambda x: self._dropout(self.attention.step(x, rotary, mask, past)),
-            self.attention_post_norm,
-        )
-
-    def apply_feed_forward(self, x: Tensor) -> Tensor:
-        """x + feed-forward."""
+    def add_branch(self, x: Tensor, name: str, *inputs: Any) -> Tensor:
+        """x + the output of a module, with its norms and dropout."""
+        branch = getattr(self, name)
         return self.place(
             x,
-            self.feed_forward_norm,
-            lambda x: self._dropout(self.feed_forward(x)),
-            self.feed_forward_post_norm,
+            getattr(self, f"{name}_norm"),
+            lambda x: self._dropout(branch(x, *inputs)),
+            getattr(self, f"{name}_post_norm"),
         )
 
     def _dropout(self, x: Tensor) -> Tensor:
@@ -213,44 +188,9 @@ class CrossBlock(Block):
         If they are lists, α of self-attention is appended to `attentions`, and α of cross-attention (N, H,
         T, S) to `cross_attentions`.
         """
-        x_NTD = self.attend(x_NTD, rotary, mask, past, attentions)
+        x_NTD = self.add_branch(x_NTD, "attention", rotary, mask, past, attentions)
         if isinstance(source, EncoderOutput):
             source = (*self.cross_attention.keys_values(source.memory_NSD), source.padding_N11S)
-        if source is not None and cross_attentions is not None:
-            x_NTD = self._cross_attend(
-                x_NTD, source, self.cross_attention.forward_with_attention, cross_attentions
-            )
-        elif source is not None:
-            x_NTD = self.attend_to_source(x_NTD, source)
-        return self.apply_feed_forward(x_NTD)
-
-    def attend_to_source(self, x: Tensor, source: CrossKeyValues) -> Tensor:
-        """x + cross-attention: (N, T, D) or (N, D) → the same."""
-        return self.place(
-            x,
-            self.cross_attention_norm,
-            lambda x: self._dropout(self.cross_attention(x, *source)),
-            self.cross_attention_post_norm,
-        )
-
-    def attend_to_source_with_attention(self, x: Tensor, source: CrossKeyValues) -> tuple[Tensor, Tensor]:
-        """x + cross-attention, and its α averaged over the heads: (N, T, S) or (N, S)."""
-        weights: list[Tensor] = []
-        x = self._cross_attend(x, source, self.cross_attention.forward_with_mean_attention, weights)
-        return x, weights[0]
-
-    def _cross_attend(
-        self,
-        x: Tensor,
-        source: CrossKeyValues,
-        attention_function: Callable[..., tuple[Tensor, Tensor]],
-        attentions: list[Tensor],
-    ) -> Tensor:
-        """x + cross-attention; the α of `attention_function` is appended to `attentions`."""
-
-        def branch(x: Tensor) -> Tensor:
-            out, alpha = attention_function(x, *source)
-            attentions.append(alpha)
-            return self._dropout(out)
-
-        return self.place(x, self.cross_attention_norm, branch, self.cross_attention_post_norm)
+        if source is not None:
+            x_NTD = self.add_branch(x_NTD, "cross_attention", *source, cross_attentions)
+        return self.add_branch(x_NTD, "feed_forward")
