@@ -106,41 +106,6 @@ class LlamaContext:
         return torch.from_numpy(logits.copy())  # the next call overwrites them
 
 
-@dataclass(frozen=True)
-class SequencePlan:
-    """Changes to the llama.cpp sequences when rows are reordered, repeated or dropped.
-
-    A KV cache cell can belong to many sequences. A reordered row keeps its sequence id, a repeated row gets a
-    free id that shares the cells, and a dropped row frees its id, so that no cell is copied.
-    """
-
-    rows: tuple[int, ...]
-    """The new sequence id of each row."""
-    copies: tuple[tuple[int, int], ...]
-    """(source, target) ids that share cells."""
-    dropped: tuple[int, ...]
-    """Sequence ids to remove."""
-
-
-def plan_sequences(sequences: Sequence[int], rows: Sequence[int], limit: int) -> SequencePlan:
-    """Plan `select(rows)` for rows in these sequences, of which llama.cpp allows `limit`."""
-    kept = {sequences[row] for row in rows}
-    free = iter([it for it in range(limit) if it not in kept])
-    used: set[int] = set()
-    new_rows, copies = [], []
-    for row in rows:
-        sequence = sequences[row]
-        if sequence in used:
-            target = next(free, None)
-            if target is None:
-                raise ValueError(f"llama.cpp supports {limit} sequences: reduce batch_size, n or beam width")
-            copies.append((sequence, target))
-            sequence = target
-        used.add(sequence)
-        new_rows.append(sequence)
-    return SequencePlan(tuple(new_rows), tuple(copies), tuple(it for it in sequences if it not in kept))
-
-
 ENGINE = "llama.cpp"
 SPARE_CELLS_PER_ROW = 256
 """Cells reserved for new tokens of each sequence."""
@@ -149,7 +114,11 @@ ALL_LAYERS = 999
 
 @dataclass
 class LlamaState:
-    """Sequences of a context and their tokens."""
+    """Sequences of a context and their tokens.
+
+    A KV cache cell can belong to many sequences. A reordered row keeps its sequence id, a repeated row gets a
+    free id that shares the cells, and a dropped row frees its id, so that no cell is copied.
+    """
 
     model: LlamaCppModel
     context: LlamaContext
@@ -159,12 +128,24 @@ class LlamaState:
     def select(self, rows_M: Tensor) -> LlamaState:
         """Reorder, repeat or drop rows without copying cells."""
         rows = rows_M.tolist()
-        plan = plan_sequences(self.sequences, rows, MAX_SEQUENCES)
-        for sequence in plan.dropped:
-            self.context.drop(sequence)
-        for source, target in plan.copies:
-            self.context.copy(source, target)
-        self.sequences, self.rows = plan.rows, tuple(self.rows[row] for row in rows)
+        if len(rows) > MAX_SEQUENCES:
+            raise ValueError(
+                f"llama.cpp supports {MAX_SEQUENCES} sequences: reduce batch_size, n or beam width"
+            )
+        kept = {self.sequences[row] for row in rows}
+        for sequence in self.sequences:
+            if sequence not in kept:
+                self.context.drop(sequence)
+        free = (it for it in range(MAX_SEQUENCES) if it not in kept)
+        sequences: list[int] = []
+        for row in rows:
+            sequence = self.sequences[row]
+            if sequence in sequences:
+                target = next(free)
+                self.context.copy(sequence, target)
+                sequence = target
+            sequences.append(sequence)
+        self.sequences, self.rows = tuple(sequences), tuple(self.rows[row] for row in rows)
         return self
 
     def read(self, tokens: Sequence[Sequence[int]], all_logits: bool) -> Tensor:
@@ -254,9 +235,7 @@ class LlamaCppModel(Abilities):
 
     def step(self, state: LlamaState, tokens_N: Tensor) -> tuple[Step, LlamaState]:
         """Append one token to every sequence."""
-        return _step_from_logits(
-            state.read([(token,) for token in tokens_N.tolist()], all_logits=False)
-        ), state
+        return _step_from_logits(state.read(tokens_N[:, None].tolist(), all_logits=False)), state
 
     def extend(self, state: LlamaState, tokens_NT: Tensor) -> tuple[Step, LlamaState]:
         """Append T tokens to every sequence; the Step has T rows per sequence."""

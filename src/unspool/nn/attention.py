@@ -158,29 +158,23 @@ class SelfAttention(DirectCall):
         k_NKSI, v_NKSI = k.transpose(1, 2), v.transpose(1, 2)
         if past is not None:
             k_NKSI, v_NKSI = past.append(k_NKSI, v_NKSI)
+        causal = self.causal and mask is None and T > 1
         if attentions is not None or self.cap is not None:
-            q_NHTI, causal = q.transpose(1, 2), self.causal and mask is None and T > 1
             out_NHTI, alpha_NHTS = attention_with_weights(
-                q_NHTI, k_NKSI, v_NKSI, I**-0.5, mask, causal=causal, cap=self.cap
+                q.transpose(1, 2), k_NKSI, v_NKSI, I**-0.5, mask, causal=causal, cap=self.cap
             )
             if attentions is not None:
                 attentions.append(alpha_NHTS)
-            out = out_NHTI.transpose(1, 2).reshape(N, T, H * I)
         elif T == 1:
             # The G queries of a group share keys: put them on the axis of positions.
             q_NKGI = q.reshape(N, K, H // K, I)
-            out = F.scaled_dot_product_attention(q_NKGI, k_NKSI, v_NKSI, attn_mask=mask).reshape(N, 1, H * I)
+            out_NKGI = F.scaled_dot_product_attention(q_NKGI, k_NKSI, v_NKSI, attn_mask=mask)
+            out_NHTI = out_NKGI.reshape(N, H, 1, I)
         else:
             out_NHTI = F.scaled_dot_product_attention(
-                q.transpose(1, 2),
-                k_NKSI,
-                v_NKSI,
-                attn_mask=mask,
-                is_causal=self.causal and mask is None,
-                enable_gqa=H != K,
+                q.transpose(1, 2), k_NKSI, v_NKSI, attn_mask=mask, is_causal=causal, enable_gqa=H != K
             )
-            out = out_NHTI.transpose(1, 2).reshape(N, T, H * I)
-        attended: Tensor = self.out(out)
+        attended: Tensor = self.out(out_NHTI.transpose(1, 2).reshape(N, T, H * I))
         return attended
 
 

@@ -31,23 +31,19 @@ from unspool.nn.linear import linear
 class Recurrent(nn.Module, ABC):
     """Base class of GRU and LSTM: torch's pass over whole sequences, and single steps with its weights."""
 
+    kind: Any
+    """The network of torch."""
     parts: int
     """The number of vectors of width H in the state of a layer."""
-    net: nn.GRU | nn.LSTM
 
     def __init__(
-        self,
-        kind: type[nn.GRU] | type[nn.LSTM],
-        inputs: int,
-        width: int,
-        layers: int,
-        dropout: float,
-        bidirectional: bool,
+        self, inputs: int, width: int, layers: int = 1, *, dropout: float = 0.0, bidirectional: bool = False
     ) -> None:
         super().__init__()
         between = dropout if layers > 1 else 0.0
-        net: Any = kind(inputs, width, layers, batch_first=True, dropout=between, bidirectional=bidirectional)
-        self.net = net
+        self.net = self.kind(
+            inputs, width, layers, batch_first=True, dropout=between, bidirectional=bidirectional
+        )
         self.width, self.layers, self.dropout, self.bidirectional = width, layers, between, bidirectional
 
     @property
@@ -130,12 +126,7 @@ class Recurrent(nn.Module, ABC):
 class GRU(Recurrent):
     """Gated recurrent units."""
 
-    parts = 1
-
-    def __init__(
-        self, inputs: int, width: int, layers: int = 1, *, dropout: float = 0.0, bidirectional: bool = False
-    ) -> None:
-        super().__init__(nn.GRU, inputs, width, layers, dropout, bidirectional)
+    kind, parts = nn.GRU, 1
 
     def advance(self, layer: int, gates_NG: Tensor, state_NS: Tensor) -> tuple[Tensor, Tensor]:
         """h_t, which is also the state."""
@@ -156,12 +147,7 @@ class GRU(Recurrent):
 class LSTM(Recurrent):
     """Long short-term memory."""
 
-    parts = 2
-
-    def __init__(
-        self, inputs: int, width: int, layers: int = 1, *, dropout: float = 0.0, bidirectional: bool = False
-    ) -> None:
-        super().__init__(nn.LSTM, inputs, width, layers, dropout, bidirectional)
+    kind, parts = nn.LSTM, 2
 
     def advance(self, layer: int, gates_NG: Tensor, state_NS: Tensor) -> tuple[Tensor, Tensor]:
         """h_t, and [h_t ; c_t]."""

@@ -45,29 +45,6 @@ class AdditiveScore(nn.Module):
         return fits
 
 
-class BilinearScore(nn.Module):
-    """Luong's general score, a learnt bilinear form; queries and keys may have any widths.
-
-        a(s, h_i) = sᵀ W h_i
-
-    Luong, Pham & Manning 2015, §3.1, "general" (papers.bib: luong2015effective). W h_i is computed once per
-    source.
-    """
-
-    def __init__(self, query_width: int, memory_width: int) -> None:
-        super().__init__()
-        self.key = Linear(memory_width, query_width)
-
-    def keys(self, memory_NSE: Tensor) -> Tensor:
-        """(N, S, E) → (N, S, D)."""
-        keys: Tensor = self.key(memory_NSE)
-        return keys
-
-    def forward(self, query_NWD: Tensor, keys_NSD: Tensor) -> Tensor:
-        """(N, W, D), (N, S, D) → (N, W, S)."""
-        return query_NWD @ keys_NSD.transpose(1, 2)
-
-
 class DotScore(nn.Module):
     """Luong's dot score, the inner product; queries and keys must have the same width.
 
@@ -91,6 +68,25 @@ class DotScore(nn.Module):
     def forward(self, query_NWD: Tensor, keys_NSD: Tensor) -> Tensor:
         """(N, W, D), (N, S, D) → (N, W, S)."""
         return query_NWD @ keys_NSD.transpose(1, 2)
+
+
+class BilinearScore(DotScore):
+    """Luong's general score, a learnt bilinear form; queries and keys may have any widths.
+
+        a(s, h_i) = sᵀ W h_i
+
+    Luong, Pham & Manning 2015, §3.1, "general" (papers.bib: luong2015effective). W h_i is computed once per
+    source.
+    """
+
+    def __init__(self, query_width: int, memory_width: int) -> None:
+        super().__init__(query_width, query_width)
+        self.key = Linear(memory_width, query_width)
+
+    def keys(self, memory_NSE: Tensor) -> Tensor:
+        """(N, S, E) → (N, S, D)."""
+        keys: Tensor = self.key(memory_NSE)
+        return keys
 
 
 ATTENTION_SCORES: dict[str, type[AdditiveScore] | type[BilinearScore] | type[DotScore]] = {

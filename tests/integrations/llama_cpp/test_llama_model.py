@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, strategies as st
 
 import unspool as us
-from unspool.integrations.llama_cpp import MAX_BATCH_TOKENS, LlamaContext, SequencePlan, plan_sequences
+from unspool.integrations.llama_cpp import MAX_BATCH_TOKENS, MAX_SEQUENCES, LlamaContext, LlamaState
 from unspool.models.loading.model_names import package_file
 
 PROMPTS = [
@@ -86,7 +86,7 @@ def test_select_rewind_and_cache_growth_keep_log_probabilities(both):
     _, state = model.extend(state, torch.tensor([[500, 600], [501, 601], [502, 602]]))
     state = model.rewind(state, 1)
     state.context.cells, before = 0, state.context
-    state._move(256)
+    state._grow_cache(256)
     assert state.context is not before
     step, state = model.step(state, torch.tensor([7, 8, 9]))
     for row, text in enumerate([[*ids[1], 500, 7], [*ids[0], 501, 8], [*ids[1], 502, 9]]):
@@ -172,28 +172,47 @@ def test_long_prompts_are_decoded_in_several_batches(monkeypatch):
     assert sizes == [MAX_BATCH_TOKENS, 10]
 
 
+class FakeContext:
+    """The sequences of a context and the content of each."""
+
+    def __init__(self, sequences):
+        self.content, self.copies = {it: it for it in sequences}, 0
+
+    def drop(self, sequence):
+        del self.content[sequence]
+
+    def copy(self, source, target):
+        assert target not in self.content
+        self.content[target] = self.content[source]
+        self.copies += 1
+
+
+def selected(sequences, rows):
+    state = LlamaState(None, FakeContext(sequences), sequences, tuple((it,) for it in sequences))
+    return state.select(torch.tensor(rows))
+
+
 def test_reordered_rows_need_no_copies():
-    assert plan_sequences((4, 7, 2), (2, 0, 1), 8) == SequencePlan((2, 4, 7), (), ())
+    state = selected((4, 7, 2), (2, 0, 1))
+    assert state.sequences == (2, 4, 7)
+    assert (state.context.copies, state.context.content) == (0, {4: 4, 7: 7, 2: 2})
 
 
 def test_repeated_rows_share_cells_and_dropped_rows_free_their_sequence():
-    assert plan_sequences((0, 1, 2), (1, 1, 2), 8) == SequencePlan((1, 0, 2), ((1, 0),), (0,))
+    state = selected((0, 1, 2), (1, 1, 2))
+    assert state.sequences == (1, 0, 2)
+    assert state.context.content == {1: 1, 0: 1, 2: 2}
 
 
 def test_too_many_sequences_are_rejected():
-    with pytest.raises(ValueError, match="supports 4 sequences: reduce batch_size"):
-        plan_sequences((0,), (0,) * 5, 4)
+    with pytest.raises(ValueError, match="supports 256 sequences: reduce batch_size"):
+        selected((0,), (0,) * (MAX_SEQUENCES + 1))
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=12))
-def test_plan_sequences_gives_every_row_its_own_sequence(rows):
+def test_select_gives_every_row_its_own_sequence(rows):
     sequences = (3, 9, 1, 0, 7, 5)
-    plan = plan_sequences(sequences, rows, 16)
-    content = {sequence: sequence for sequence in sequences}
-    for sequence in plan.dropped:
-        del content[sequence]
-    for source, target in plan.copies:
-        assert target not in content
-        content[target] = content[source]
-    assert len(set(plan.rows)) == len(rows)
-    assert [content[it] for it in plan.rows] == [sequences[row] for row in rows]
+    state = selected(sequences, rows)
+    assert len(set(state.sequences)) == len(rows)
+    assert [state.context.content[it] for it in state.sequences] == [sequences[row] for row in rows]
+    assert state.rows == tuple((sequences[row],) for row in rows)
