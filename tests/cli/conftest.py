@@ -164,15 +164,12 @@ def replace_run(monkeypatch):
 def here(monkeypatch):
     """The pool is this very process, and gives the last block back first."""
     from unspool.integrations.ray import corpus
-    from unspool.integrations.ray.actor_pool import FinishedBlock
     from unspool.integrations.ray.corpus_blocks import block_lines
 
     def map_blocks(ray, blocks, make, columns, **pool):
         work = make()
         for block in sorted(blocks, key=lambda it: -it.number):
-            yield FinishedBlock(
-                block.number, block.rows, work(block_lines(block, columns), block.first_samples)
-            )
+            yield block.number, block.rows, work(block_lines(block, columns), block.first_samples)
 
     class NoCluster:
         def __enter__(self):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from unspool.integrations.ray.corpus import Corpus, CorpusResult, part_folder, read_job, run_corpus
+from unspool.integrations.ray.corpus import Corpus, CorpusResult, lock_folder, read_job, run_corpus
 
 
 def counting(path):
@@ -75,45 +75,40 @@ def test_finished_and_empty_corpora_start_no_cluster(tmp_path, monkeypatch):
 SETTINGS = {"seed": 1, "files": (("a", 2),)}
 
 
-def test_parts_are_written_and_found(tmp_path):
-    with part_folder(tmp_path / "out", SETTINGS) as folder:
-        assert not folder.has(3)
-        folder.write(3, "é\n")
-    assert (tmp_path / "out/part-000003.jsonl").read_bytes() == "é\n".encode()
-    with part_folder(tmp_path / "out", SETTINGS) as folder:
-        assert folder.has(3)
-        assert not folder.has(2)
+def test_the_settings_of_a_job_are_kept(tmp_path):
+    with lock_folder(tmp_path / "out", SETTINGS):
+        pass
     assert read_job(tmp_path / "out")["seed"] == 1
 
 
 def test_parts_of_another_job_are_rejected(tmp_path):
-    with part_folder(tmp_path, {**SETTINGS, "seed": 3}):
+    with lock_folder(tmp_path, {**SETTINGS, "seed": 3}):
         pass
-    with part_folder(tmp_path, SETTINGS) as folder:  # a job without parts may be replaced
-        folder.write(0, "")
+    with lock_folder(tmp_path, SETTINGS):  # a job without parts may be replaced
+        (tmp_path / "part-000000.jsonl").touch()
     with (
         pytest.raises(ValueError, match=r"another job \(seed was 1 and is 2\)"),
-        part_folder(tmp_path, {**SETTINGS, "seed": 2}),
+        lock_folder(tmp_path, {**SETTINGS, "seed": 2}),
     ):
         pass
 
 
 def test_locked_and_foreign_folders_are_rejected(tmp_path):
     with (
-        part_folder(tmp_path / "out", SETTINGS),
+        lock_folder(tmp_path / "out", SETTINGS),
         pytest.raises(BlockingIOError, match="another process writes to"),
-        part_folder(tmp_path / "out", SETTINGS),
+        lock_folder(tmp_path / "out", SETTINGS),
     ):
         pass
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.txt").touch()
-    with pytest.raises(ValueError, match=r"holds other files"), part_folder(tmp_path / "mine", SETTINGS):
+    with pytest.raises(ValueError, match=r"holds other files"), lock_folder(tmp_path / "mine", SETTINGS):
         pass
-    with pytest.raises(ValueError, match=r"is a file"), part_folder(tmp_path / "mine/thesis.txt", SETTINGS):
+    with pytest.raises(ValueError, match=r"is a file"), lock_folder(tmp_path / "mine/thesis.txt", SETTINGS):
         pass
     (tmp_path / "mine/job.json").write_text("{")
     with (
         pytest.raises(ValueError, match=r"is not a job file"),
-        part_folder(tmp_path / "mine", SETTINGS),
+        lock_folder(tmp_path / "mine", SETTINGS),
     ):
         pass

@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
@@ -31,18 +31,19 @@ class BlockActor:
     """A Ray actor with a worker."""
 
     def __init__(self, make: Callable[[], Worker], columns: Sequence[str]) -> None:
-        self.columns = columns
+        self.columns, self.error = columns, ""
         try:
             self.work: Worker = make()
         except (ValueError, TypeError, OSError, ImportError) as error:
-            self.work = _failing_worker(str(error))
+            self.error = str(error)  # Ray would restart a failing actor forever
 
     def __call__(self, batch: Any) -> dict[str, list[Any]]:
         """Process one block; errors are returned, because Ray would retry a block that raises."""
         (row,) = batch.to_pylist()
-        content, error_message = "", ""
+        content, error_message = "", self.error
         try:
-            content = self.work(block_lines(Block(**row), self.columns), row["first_samples"])
+            if not error_message:
+                content = self.work(block_lines(Block(**row), self.columns), row["first_samples"])
         except ValueError as error:
             error_message = str(error)
         return {
@@ -53,24 +54,6 @@ class BlockActor:
         }
 
 
-def _failing_worker(message: str) -> Worker:
-    """Replaces a worker that could not be created; Ray would restart a failing actor forever."""
-
-    def fail(lines: Lines, first_samples: Sequence[int]) -> str:  # noqa: ARG001
-        raise ValueError(message)
-
-    return fail
-
-
-@dataclass(frozen=True)
-class FinishedBlock:
-    """The result of a block."""
-
-    number: int
-    rows: int
-    content: str
-
-
 def map_blocks(
     ray: Any,
     blocks: Iterable[Block],
@@ -79,8 +62,8 @@ def map_blocks(
     *,
     workers: int | None = None,
     gpus: float = 0,
-) -> Iterator[FinishedBlock]:
-    """Yield the result of every block as soon as it is ready."""
+) -> Iterator[tuple[int, int, str]]:
+    """Yield (number, rows, content) of every block as soon as it is ready."""
     waves = iter(blocks)
     while wave := [asdict(block) for block in islice(waves, BLOCKS_PER_WAVE)]:
         dataset = ray.data.from_items(wave, override_num_blocks=len(wave)).map_batches(
@@ -95,7 +78,7 @@ def map_blocks(
         for row in dataset.iter_rows():
             if row["error"]:
                 raise ValueError(row["error"])
-            yield FinishedBlock(row["number"], row["rows"], row["content"])
+            yield row["number"], row["rows"], row["content"]
 
 
 def pool_size(ray: Any, workers: int | None) -> int:

@@ -1,16 +1,23 @@
-"""Process a corpus on Ray: read files, write one part file per block, and resume unfinished jobs."""
+"""Process a corpus on Ray: read files, write one part file per block, and resume unfinished jobs.
+
+    answers/  job.json  part-000000.jsonl  part-000001.jsonl  …
+
+In order of their names the parts equal the output of one machine. They are written atomically, and a block
+with a part is done, so resuming writes every row exactly once. Parts of different jobs are never mixed.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
+from unspool.data.reading import no_progress
 from unspool.integrations.ray.actor_pool import Lines, Worker, connect_ray, map_blocks, ray_package
 from unspool.integrations.ray.corpus_blocks import Block, block_lines, corpus_blocks
 from unspool.io import new_file
@@ -18,32 +25,9 @@ from unspool.io import new_file
 JOB, LOCK = "job.json", ".lock"
 
 
-@dataclass(frozen=True)
-class PartFolder:
-    """The locked output folder of a job, with one part file per block, each written atomically.
-
-        answers/  job.json  part-000000.jsonl  part-000001.jsonl  …
-
-    In order of their names the parts equal the output of one machine. A block with a part is done, so
-    resuming writes every row exactly once. Parts of different jobs are never mixed.
-    """
-
-    path: Path
-    job: Mapping[str, Any]
-    """The settings of the job."""
-
-    def part(self, number: int) -> Path:
-        """The part file of a block."""
-        return self.path / f"part-{number:06d}.jsonl"
-
-    def has(self, number: int) -> bool:
-        """True if a block is done."""
-        return self.part(number).exists()
-
-    def write(self, number: int, content: str) -> None:
-        """Write the part of a block."""
-        with new_file(self.part(number)) as temporary:
-            temporary.write_text(content, encoding="utf-8", newline="\n")
+def part_path(folder: Path, number: int) -> Path:
+    """The part file of a block."""
+    return folder / f"part-{number:06d}.jsonl"
 
 
 def read_job(folder: Path) -> dict[str, Any]:
@@ -58,8 +42,8 @@ def read_job(folder: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def part_folder(folder: Path, job: Mapping[str, Any]) -> Iterator[PartFolder]:
-    """Lock a folder that is new or belongs to this job."""
+def lock_folder(folder: Path, job: Mapping[str, Any]) -> Iterator[None]:
+    """Lock an output folder that is new or belongs to the job with these settings."""
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file, but the output is a folder; choose another name")
     if folder.is_dir() and not (folder / JOB).exists() and any(it.name != LOCK for it in folder.iterdir()):
@@ -85,7 +69,7 @@ def part_folder(folder: Path, job: Mapping[str, Any]) -> Iterator[PartFolder]:
         if job != earlier:
             with new_file(folder / JOB) as temporary:
                 temporary.write_text(json.dumps(job, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        yield PartFolder(folder, job)
+        yield
 
 
 LINES_PER_BLOCK = 256
@@ -122,12 +106,6 @@ class CorpusResult:
     """Blocks that were already done."""
 
 
-@contextmanager
-def no_progress(rows: int) -> Iterator[Callable[[int], None]]:  # noqa: ARG001
-    """A progress callback that does nothing."""
-    yield lambda count: None  # noqa: ARG005
-
-
 def run_corpus(
     corpus: Corpus,
     make: Callable[[], Worker],
@@ -135,42 +113,42 @@ def run_corpus(
     *,
     workers: int | None = None,
     gpus: float = 0,
-    progress: Callable[[int], AbstractContextManager[Callable[[int], None]]] = no_progress,
+    progress: Callable[[int], AbstractContextManager[Callable[[int], None]]] | None = None,
     first_samples: Callable[[Lines], Sequence[int]] | None = None,
 ) -> CorpusResult:
     """Process every block without a part.
 
     Every actor calls `make`. `settings` are all arguments that the parts depend on, besides the corpus.
     `progress`, given the number of lines, returns a callback for finished lines. `first_samples` gets the
-    lines of every block in order and returns the sample number of each line.
+    lines of every block in order, also of finished ones, and returns the sample number of each line.
     """
     ray_package()
-    with part_folder(corpus.folder, {**settings, **corpus.settings()}) as folder:
-        rows, blocks, skipped, skipped_rows = 0, 0, 0, 0
-        for block in corpus.blocks():
-            rows, blocks = rows + block.rows, blocks + 1
-            if folder.has(block.number):
-                skipped, skipped_rows = skipped + 1, skipped_rows + block.rows
-        if not rows:
+    folder = corpus.folder
+    with lock_folder(folder, {**settings, **corpus.settings()}):
+        sizes = {block.number: block.rows for block in corpus.blocks()}
+        if not sizes:
             others = f" and {len(corpus.files) - 1} more files" if len(corpus.files) > 1 else ""
             raise ValueError(f"{corpus.files[0]}{others}: there are no lines to read")
-        with progress(rows) as advance, connect_ray() if skipped < blocks else nullcontext() as ray:
-            advance(skipped_rows)
-            numbered = _blocks_with_samples(corpus, first_samples)
-            missing = (block for block in numbered if not folder.has(block.number))
-            for result in map_blocks(ray, missing, make, corpus.columns, workers=workers, gpus=gpus):
-                folder.write(result.number, result.content)
-                advance(result.rows)
-    return CorpusResult(rows, blocks, skipped)
+        done = {number for number in sizes if part_path(folder, number).exists()}
+        rows = sum(sizes.values())
+        with ExitStack() as stack:
+            advance = no_progress if progress is None else stack.enter_context(progress(rows))
+            ray = stack.enter_context(connect_ray()) if len(done) < len(sizes) else None
+            advance(sum(sizes[number] for number in done))
+            missing = (it for it in _blocks_with_samples(corpus, first_samples) if it.number not in done)
+            finished = map_blocks(ray, missing, make, corpus.columns, workers=workers, gpus=gpus)
+            for number, count, content in finished:
+                with new_file(part_path(folder, number)) as temporary:
+                    temporary.write_text(content, encoding="utf-8", newline="\n")
+                advance(count)
+    return CorpusResult(rows, len(sizes), len(done))
 
 
 def _blocks_with_samples(
     corpus: Corpus, first_samples: Callable[[Lines], Sequence[int]] | None
 ) -> Iterator[Block]:
-    """The blocks with the sample numbers of their lines; finished blocks count, too."""
     for block in corpus.blocks():
         if first_samples is None:
             yield block
         else:
-            lines = block_lines(block, corpus.columns)
-            yield replace(block, first_samples=tuple(first_samples(lines)))
+            yield replace(block, first_samples=tuple(first_samples(block_lines(block, corpus.columns))))
