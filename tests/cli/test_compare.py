@@ -6,7 +6,7 @@ from inspect import signature
 import pytest
 
 import unspool as us
-from unspool.cli.compare import COLUMNS, DEFAULT_DECODERS, measures, print_comparison
+from unspool.cli.compare import COLUMNS, DEFAULT_DECODERS, print_comparison
 from unspool.decode.search import SEARCHES
 from unspool.decode.transforms import TRANSFORMS
 from unspool.evaluate.comparison import Answer, DecoderRow
@@ -291,7 +291,7 @@ def test_what_a_model_says_steers_nothing(shown):
 
 
 def test_the_measures_in_their_order():
-    assert measures(ROW) == ("-1.00", "0.00", "1.00", "0.67", "–", "3", "1.5")
+    assert ROW.cells() == ("-1.00", "0.00", "1.00", "0.67", "–", "3", "1.5")
 
 
 def test_without_a_terminal_there_is_room(capsys, monkeypatch):

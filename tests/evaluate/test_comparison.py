@@ -35,13 +35,15 @@ def test_a_loop_that_the_model_ended_is_a_loop():
 
 def test_a_row_pools_tokens_and_averages_repetition():
     row = DecoderRow("d", "D()", (LOOP, FINE), seconds=2.0)
-    assert row.mean_logp == pytest.approx((9 * -0.5 + 5 * -2) / 14)
-    assert row.rep_4 == 0.25
-    assert row.distinct_1 == pytest.approx(6 / 14)
-    assert row.distinct_2 == pytest.approx(6 / 14)  # xa ab ba | ab bc cd de
+    assert row.measures() == {
+        "mean_logp": pytest.approx((9 * -0.5 + 5 * -2) / 14),
+        "rep_4": 0.25,
+        "distinct_1": pytest.approx(6 / 14),
+        "distinct_2": pytest.approx(6 / 14),  # xa ab ba | ab bc cd de
+        "length": 7,
+        "tokens_per_second": 7,
+    }
     assert row.loops == [2]
-    assert row.length == 7
-    assert row.speed == 7
 
 
 @pytest.mark.parametrize(
@@ -53,9 +55,10 @@ def test_loops_in_few_words(answers, words):
 
 def test_an_empty_answer_has_no_log_probability():
     row = DecoderRow("d", "D()", (answer(""),), 1.0)
-    assert isnan(row.mean_logp)
+    mean_logp, *others = row.measures().values()
+    assert isnan(mean_logp)
     assert isnan(row.answers[0].mean_logp)
-    assert (row.rep_4, row.distinct_1, row.speed) == (0, 0, 0)
+    assert others == [0] * 5
 
 
 def test_a_row_without_answers_raises():
@@ -70,4 +73,4 @@ def test_answers_that_nearly_repeat_are_marked():
     assert near.measures()["approximate_loop"]
     assert DecoderRow("x", "Greedy()", (near,), 1.0).loop_words == "≈"
     row = DecoderRow("x", "Greedy()", (near, plain), 1.0)
-    assert (row.loop_words, row.approximate_loops, row.loops) == ("0/2 +1≈", 1, [])
+    assert (row.loop_words, row.loops) == ("0/2 +1≈", [])

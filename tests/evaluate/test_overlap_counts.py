@@ -21,15 +21,6 @@ def test_chrf_by_hand():
     assert overlap_measures(["ab"], ["a bc"])["chrf"].value == pytest.approx(expected)
 
 
-def test_only_ter_is_better_when_lower():
-    measures = overlap_measures(["a b"], ["a b"])
-    assert {name: it.lower_is_better for name, it in measures.items()} == {
-        "bleu": False,
-        "chrf": False,
-        "ter": True,
-    }
-
-
 def test_unequal_lengths_raise():
     with pytest.raises(ValueError, match="2 outputs but 1 references"):
         overlap_measures(["a", "b"], ["a"])

@@ -114,7 +114,7 @@ def test_without_ties_chance_would_be_called_significant_too_often():
 
 @pytest.mark.parametrize("test", TESTS)
 def test_systems_with_different_texts_raise(test):
-    with pytest.raises(ValueError, match="\\(2, 2\\) and \\(3, 2\\)"):
+    with pytest.raises(ValueError, match="\\(2, 2\\), \\(3, 2\\)"):
         test(mean_of([1, 2]), mean_of([1, 2, 3]))
     with pytest.raises(TypeError, match="is not a SummedMeasure"):
         test(mean_of([1, 2]), 3)

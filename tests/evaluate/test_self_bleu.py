@@ -32,5 +32,5 @@ def test_it_is_sacrebleus_sentence_bleu_against_all_others(texts):
 def test_one_text_has_no_others():
     with pytest.raises(ValueError, match="at least two texts"):
         self_bleu(["abc"])
-    with pytest.raises(TypeError, match="one string"):
+    with pytest.raises(TypeError, match="must be a list of texts"):
         self_bleu("abc")

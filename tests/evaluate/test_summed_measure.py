@@ -28,12 +28,12 @@ def test_extremes_are_no_errors():
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: mean_of([]), "at least one number"),
+        (lambda: mean_of([]), "one or more texts"),
         (lambda: mean_of([float("nan")]), "must be a finite number"),
-        (lambda: ratio_of([1], [1, 2]), "1 numbers above but 2 below"),
-        (lambda: SummedMeasure(np.zeros(3), float), "must be a non-empty array"),
-        (lambda: SummedMeasure(np.zeros((0, 2)), float), "non-empty"),
-        (lambda: SummedMeasure(np.array([["a"]]), float), "must hold finite numbers"),
+        (lambda: ratio_of([1], [1, 2]), "1 and 2 values"),
+        (lambda: SummedMeasure(np.zeros(3), float), "must be finite numbers"),
+        (lambda: SummedMeasure(np.zeros((0, 2)), float), "must be finite numbers"),
+        (lambda: SummedMeasure(np.array([["a"]]), float), "must be finite numbers"),
     ],
 )
 def test_invalid_arguments_raise(make, said):

@@ -125,8 +125,6 @@ def test_unscorable_texts_raise():
         encode(model, [])
     with pytest.raises(ValueError, match="one text or more"):
         encode(model, "abc")
-    with pytest.raises(ValueError, match="context is 1"):
-        windows([[0, 1]], context=1)
     with pytest.raises(ValueError, match="stride is 4"):
         windows([[0, 1]], context=4, stride=4)
 

@@ -194,11 +194,11 @@ def print_comparison(rows: Sequence[DecoderRow], prompts: Sequence[str]) -> None
     many = f"{len(prompts)} prompts; the texts below continue the first: " if len(prompts) > 1 else ""
     out.print(Text(many + replace_control_characters(prompts[0]), style="italic"))
     if out.width >= MIN_TABLE_WIDTH:
-        cells: list[list[str | Text]] = [[_decoder_cell(row).append("\n"), *measures(row)] for row in rows]
+        cells: list[list[str | Text]] = [[_decoder_cell(row).append("\n"), *row.cells()] for row in rows]
         Table(["decoder and its text", *COLUMNS], cells).print()
         return
     for row in rows:
-        line = "  ".join(f"{name} {cell}" for name, cell in zip(COLUMNS, measures(row), strict=True))
+        line = "  ".join(f"{name} {cell}" for name, cell in zip(COLUMNS, row.cells(), strict=True))
         out.print(_decoder_cell(row), Text(line, style="dim"), "", sep="\n", overflow="fold")
 
 
@@ -209,12 +209,6 @@ def _decoder_cell(row: DecoderRow) -> Text:
     return Text.assemble(
         (replace_control_characters(row.decoder), "bold"), "\n", replace_control_characters(text)
     )
-
-
-def measures(row: DecoderRow) -> tuple[str, ...]:
-    """The measures of a decoder, in the order of COLUMNS."""
-    shares = (f"{share:.2f}" for share in (row.mean_logp, row.rep_4, row.distinct_1, row.distinct_2))
-    return (*shares, row.loop_words, f"{row.length:.0f}", f"{row.speed:.1f}")
 
 
 def _print_json(row: DecoderRow, texts: Sequence[str], seed: int) -> None:
@@ -230,7 +224,7 @@ def _print_json(row: DecoderRow, texts: Sequence[str], seed: int) -> None:
                 "finish_reason": answer.finish_reason,
                 "seed": seed,
                 **answer.measures(),
-                "tokens_per_second": row.speed,
+                "tokens_per_second": row.measures()["tokens_per_second"],
             }
         )
 

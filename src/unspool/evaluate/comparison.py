@@ -64,51 +64,28 @@ class DecoderRow:
         if not self.answers:
             raise ValueError(f"decoder {self.decoder!r} needs at least one answer")
 
-    @property
-    def tokens(self) -> list[tuple[int, ...]]:
-        """Tokens of each answer."""
-        return [answer.tokens for answer in self.answers]
-
-    @property
-    def mean_logp(self) -> float:
-        """Mean log p over all tokens."""
+    def measures(self) -> dict[str, float]:
+        """Return all measures of the answers together by name; rep-4 is a mean over answers."""
+        tokens = [answer.tokens for answer in self.answers]
         logps = [logp for answer in self.answers for logp in answer.logps]
-        return sum(logps) / len(logps) if logps else nan
+        return {
+            "mean_logp": sum(logps) / len(logps) if logps else nan,
+            "rep_4": seq_rep_n(tokens, 4),
+            "distinct_1": distinct_n(tokens, 1),
+            "distinct_2": distinct_n(tokens, 2),
+            "length": sum(map(len, tokens)) / len(tokens),
+            "tokens_per_second": sum(map(len, tokens)) / self.seconds,
+        }
 
-    @property
-    def rep_4(self) -> float:
-        """Share of repeated 4-grams, averaged over answers."""
-        return seq_rep_n(self.tokens, 4)
-
-    @property
-    def distinct_1(self) -> float:
-        """Distinct tokens of all answers / tokens."""
-        return distinct_n(self.tokens, 1)
-
-    @property
-    def distinct_2(self) -> float:
-        """Distinct bigrams of all answers / tokens."""
-        return distinct_n(self.tokens, 2)
+    def cells(self) -> tuple[str, ...]:
+        """Return log p, rep-4, distinct-1, distinct-2, loops, length and tokens/s as cells of a table."""
+        *shares, length, speed = self.measures().values()
+        return (*(f"{share:.2f}" for share in shares), self.loop_words, f"{length:.0f}", f"{speed:.1f}")
 
     @property
     def loops(self) -> list[int]:
         """Periods of the answers that end in a loop."""
         return [answer.loop for answer in self.answers if answer.loop is not None]
-
-    @property
-    def approximate_loops(self) -> int:
-        """Number of answers that end in an approximate loop."""
-        return sum(answer.loops_approximately for answer in self.answers)
-
-    @property
-    def length(self) -> float:
-        """Mean number of tokens of an answer."""
-        return sum(map(len, self.tokens)) / len(self.answers)
-
-    @property
-    def speed(self) -> float:
-        """Tokens per second, including the prompts."""
-        return sum(map(len, self.tokens)) / self.seconds
 
     @property
     def loop_words(self) -> str:

@@ -91,7 +91,6 @@ def calibration(confidences: Sequence[float], correct: Sequence[bool], *, bins: 
     """Measure the calibration of choices, from the probability of each and whether it was correct."""
     given = items("confidences", confidences, "a list of probabilities")
     right = items("correct", correct, "a list of True or False")
-    bins = as_whole("bins", bins, at_least=1, advice="15 is usual.")
     if len(given) != len(right) or not given:
         raise ValueError(
             f"{len(given)} confidences but {len(right)} outcomes: give both for each of one or more choices"
@@ -137,7 +136,6 @@ def pair_calibration(
 
 
 def _measure_windows(model: StepModel, parts: Sequence[Window], bins: int, batch: int) -> Calibration:
-    bins = as_whole("bins", bins, at_least=1, advice="15 is usual.")
     confidences, right = [], []
     for seen in read(model, parts, batch=batch):
         logp_M, token_M = seen.logp_MV.max(dim=-1)
@@ -147,6 +145,7 @@ def _measure_windows(model: StepModel, parts: Sequence[Window], bins: int, batch
 
 
 def _bin(p_N: Numbers, right_N: Numbers, bins: int) -> Calibration:
+    bins = as_whole("bins", bins, at_least=1, advice="15 is usual.")
     if not np.isfinite(p_N).all():
         raise ValueError("the model's probabilities contain NaN: check its weights")
     bin_N = np.minimum((p_N * bins).astype(int), bins - 1)

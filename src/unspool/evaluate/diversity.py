@@ -23,7 +23,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from math import log
-from typing import Literal
+from statistics import linear_regression
+from typing import Any, Literal
+
+from unspool.decode.arguments import as_whole, items, one_of, shown
 
 Tokens = Sequence[Hashable]
 ZIPF_TOP = 5_000
@@ -32,9 +35,8 @@ ZIPF_TOP = 5_000
 def ngrams(tokens: Tokens, n: int) -> list[tuple[Hashable, ...]]:
     """Return all n-grams in order."""
     if not isinstance(tokens, Sequence):
-        raise TypeError(f"tokens is {tokens!r:.60}, but must be a list of tokens or a string")
-    if not isinstance(n, int) or n < 1:
-        raise ValueError(f"n is {n!r}, but must be a whole number, at least 1")
+        raise TypeError(f"tokens is {shown(tokens)}, but must be a list of tokens or a string")
+    n = as_whole("n", n, at_least=1, advice="It is the length of an n-gram.")
     return [tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1)]
 
 
@@ -53,40 +55,41 @@ def seq_rep_n(texts: Sequence[Tokens], n: int = 4) -> float:
 def distinct_n(texts: Sequence[Tokens], n: int = 1, *, level: Literal["corpus", "text"] = "corpus") -> float:
     """Distinct n-grams / tokens, of all texts together or averaged over texts."""
     check_texts(texts)
-    if not isinstance(level, str) or level not in ("corpus", "text"):
-        raise ValueError(f"level is {level!r:.40}, but must be 'corpus' or 'text'")
+    one_of("level", level, ("corpus", "text"))
     if level == "text":
         return sum(distinct_n([tokens], n) for tokens in texts) / len(texts)
     length = sum(len(tokens) for tokens in texts)
     return len({gram for tokens in texts for gram in ngrams(tokens, n)}) / length if length else 0.0
 
 
-def zipf_coefficient(texts: Sequence[Tokens], *, top: int = ZIPF_TOP) -> float:
-    """Slope of log frequency over log rank: about 1 in natural text, 0 if all tokens are equally frequent.
-
-    Fitted to the `top` most frequent tokens.
-    """
+def zipf_coefficient(texts: Sequence[Tokens]) -> float:
+    """Slope of log frequency over log rank: about 1 in natural text, 0 if all tokens are equally frequent."""
     check_texts(texts)
-    if not isinstance(top, int) or isinstance(top, bool) or top < 2:
-        raise ValueError(f"top is {top!r:.40}, but must be a whole number, at least 2")
-    counts = sorted(Counter(token for tokens in texts for token in tokens).values(), reverse=True)[:top]
+    counts = Counter(token for tokens in texts for token in tokens).most_common(ZIPF_TOP)
     if len(counts) < 2:
         raise ValueError(f"Zipf's coefficient needs two different tokens or more; found {len(counts)}")
-    x = [log(rank) for rank in range(1, len(counts) + 1)]
-    y = [log(count) for count in counts]
-    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
-    covariance = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True))
-    return -covariance / sum((a - mean_x) ** 2 for a in x)
+    ranks = [log(rank) for rank in range(1, len(counts) + 1)]
+    return -linear_regression(ranks, [log(count) for _, count in counts]).slope
 
 
-def check_texts(texts: Sequence[Tokens]) -> None:
-    """Raise unless `texts` is a non-empty list of texts."""
-    if isinstance(texts, (str, bytes)):
-        raise TypeError(f"texts is one string, {texts!r:.40}: give a list of texts, such as [text.split()]")
-    if not isinstance(texts, Sequence):
-        raise TypeError(f"texts is {texts!r:.60}, but must be a list of texts")
-    if not texts:
-        raise ValueError("texts is empty: give at least one text")
-    for index, text in enumerate(texts):
+def check_texts(texts: Any, name: str = "texts", like: Sequence[Any] | None = None) -> None:
+    """Raise unless `texts` is a non-empty list of texts or strings, one for each output in `like`."""
+    for index, text in enumerate(_check_list(texts, name, like)):
         if not isinstance(text, Sequence):
-            raise TypeError(f"text {index} is {text!r:.40}, but must be a list of tokens or a string")
+            raise TypeError(f"{name} {index} is {shown(text)}, but must be a list of tokens or a string")
+
+
+def check_strings(texts: Any, name: str, like: Sequence[Any] | None = None) -> None:
+    """Raise unless `texts` is a non-empty list of strings, one for each output in `like`."""
+    for index, text in enumerate(_check_list(texts, name, like)):
+        if not isinstance(text, str):
+            raise TypeError(f"{name} {index} is {shown(text)}, but must be a string")
+
+
+def _check_list(texts: Any, name: str, like: Sequence[Any] | None = None) -> tuple[Any, ...]:
+    given = items(name, texts, "a list of texts")
+    if like is not None and len(given) != len(like):
+        raise ValueError(f"{len(like)} outputs but {len(given)} {name}: give one for each output")
+    if not given:
+        raise ValueError(f"{name} is empty: give at least one")
+    return given

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import as_matrix, as_number, check_number, function_of, shown
+from unspool.decode.arguments import as_matrix, as_number, shown
 from unspool.decode.hypothesis import Hypothesis, Job
 from unspool.decode.picks import ArgMax, BasisAware
 from unspool.decode.search import Greedy, Sample
@@ -55,22 +55,6 @@ class Dial:
     """Setting → (C, V), True for kept tokens."""
     loosest: float
     strictest: float
-
-    def __post_init__(self) -> None:
-        if not function_of(self.keeps, 1):
-            raise TypeError(
-                f"Dial.keeps is {shown(self.keeps)}, but must be a function: setting → (contexts, vocabulary)"
-            )
-        for end in ("loosest", "strictest"):
-            check_number(self, end, advice="It bounds the setting.")
-
-    def at(self, setting: float, shape: torch.Size) -> Tensor:
-        """Return the kept tokens at a setting; raise unless they have this shape."""
-        kept_CV = self.keeps(setting)
-        if not isinstance(kept_CV, Tensor) or kept_CV.shape != shape:
-            given = tuple(kept_CV.shape) if isinstance(kept_CV, Tensor) else shown(kept_CV)
-            raise ValueError(f"Dial.keeps returned {given}, but must return a tensor of shape {tuple(shape)}")
-        return kept_CV
 
 
 @dataclass(frozen=True)
@@ -114,27 +98,23 @@ def at_mass(dial: Dial, p_CV: Tensor, mass: float, *, close: float = 0.0) -> tup
 
     The search stops early if the kept mass exceeds `mass` by at most `close`.
     """
-    if not isinstance(dial, Dial):
-        raise TypeError(f"dial is {shown(dial)}, but must be a Dial")
     advice = "It is a share of the model's probability."
     mass = as_number("mass", mass, above=0, at_most=1, advice=advice)
     close = as_number("close", close, at_least=0, advice=advice)
     p_CV = as_matrix("p̂", p_CV, "(contexts, vocabulary)").double()
-    if not bool((p_CV.isfinite() & (p_CV >= 0)).all()) or not bool(p_CV.any()):
-        raise ValueError("p̂ must hold probabilities: finite, not negative, and not all 0")
 
     def kept_mass(kept_CV: Tensor) -> float:
         return float((p_CV * kept_CV).sum(dim=-1).mean() / p_CV.sum(dim=-1).mean()) + 1e-12
 
     loose, strict = dial.loosest, dial.strictest
-    kept_CV = dial.at(loose, p_CV.shape)
+    kept_CV = dial.keeps(loose)
     if kept_mass(kept_CV) < mass:
         raise ValueError(f"the rule keeps less than {mass:g} of the mass at its loosest setting, {loose:g}")
-    if kept_mass(strict_CV := dial.at(strict, p_CV.shape)) >= mass:
+    if kept_mass(strict_CV := dial.keeps(strict)) >= mass:
         return strict, strict_CV
     for _ in range(HALVINGS):
         middle = (loose + strict) / 2
-        if kept_mass(middle_CV := dial.at(middle, p_CV.shape)) >= mass:
+        if kept_mass(middle_CV := dial.keeps(middle)) >= mass:
             loose, kept_CV = middle, middle_CV
             if kept_mass(kept_CV) <= mass + close:
                 break
@@ -147,8 +127,6 @@ def compare_support(
     dials: Mapping[str, Dial], p_CV: Tensor, true_CV: Tensor, mass: float, *, close: float = 0.0
 ) -> dict[str, Matched]:
     """Measure every rule at the setting that keeps the same mass of p̂."""
-    if not isinstance(dials, Mapping):
-        raise TypeError(f"dials is {shown(dials)}, but must be a dict from names to Dials")
     results = {}
     for name, dial in dials.items():
         setting, kept_CV = at_mass(dial, p_CV, mass, close=close)
@@ -180,20 +158,13 @@ class NextTokens:
             best_N1 = scores_NV.argmax(dim=-1, keepdim=True)
             kept_NV = torch.zeros_like(kept_NV).scatter(1, best_N1, True)
         elif isinstance(self.pick, BasisAware):
-            kept_NV = torch.stack(
-                [self._accepted(step, scores_NV, kept_NV[row], row) for row in range(len(kept_NV))]
-            )
+            for row, kept_V in enumerate(kept_NV.clone()):
+                tokens = kept_V.nonzero()[:, 0]
+                kept_NV[row, tokens] = torch.tensor(self.accepted(step, scores_NV, tokens.tolist(), row))
+                if not bool(kept_NV[row].any()):  # as in sampling, the most probable token is kept then
+                    kept_NV[row, scores_NV[row].argmax()] = True
         only_NV = scores_NV.masked_fill(~kept_NV, -torch.inf)
         return kept_NV, torch.log_softmax(only_NV, dim=-1)
-
-    def _accepted(self, step: Step, scores_NV: Tensor, kept_V: Tensor, row: int) -> Tensor:
-        order = kept_V.nonzero()[:, 0].tolist()
-        accepted = self.accepted(step, scores_NV, order, row)
-        accepted_V = torch.zeros_like(kept_V)
-        accepted_V[[token for token, is_accepted in zip(order, accepted, strict=True) if is_accepted]] = True
-        if not bool(accepted_V.any()):  # as in sampling, the most probable token replaces an empty set
-            accepted_V[scores_NV[row].argmax()] = True
-        return accepted_V
 
     def accepted(self, step: Step, scores_NV: Tensor, order: Sequence[int], row: int = 0) -> list[bool]:
         """Return for each token whether basis-aware sampling accepts it."""

@@ -7,7 +7,7 @@ Pillutla et al. 2021, §2–3. papers.bib: pillutla2021mauve
 P and Q are histograms of human and generated texts over k-means clusters of their features: the hidden
 state of a model after the last token. 1 means equal, 0 nothing in common.
 
-Symbols: P is `human`, Q `generated`, c `scaling`. MAUVE of few texts is mostly noise, and k-means
+Symbols: P is `human`, Q `generated`, c `SCALING`. MAUVE of few texts is mostly noise, and k-means
 depends on its seed. So at least LEAST_TEXTS texts of each kind are needed, and the value is the mean over
 several clusterings, with their range. `text_mauve` cuts all texts to one length.
 
@@ -24,19 +24,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from statistics import fmean
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import as_matrix, as_number, as_whole
+from unspool.decode.arguments import as_matrix, as_whole
 from unspool.decode.combine.lockstep import check_model
 from unspool.evaluate.teacher_forcing import token_ids
 from unspool.interfaces import StepModel
 
 LEAST_TEXTS = 300
 CLUSTERINGS = 5
+SCALING = 5.0
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,6 @@ class Mauve:
     """Area under the curve: 0 nothing in common, 1 equal."""
     smoothed: float
     """Area for histograms smoothed for small samples (MAUVE*)."""
-    frontier_integral: float
-    """Divergence without the scaling: 0 if equal."""
     clusters: int
     by_clustering: tuple[float, ...]
     """Area for each clustering."""
@@ -157,7 +157,6 @@ def mauve(
     generated_MD: Tensor,
     *,
     clusters: int | None = None,
-    scaling: float = 5.0,
     seed: int = 25,
     clusterings: int = CLUSTERINGS,
     least: int = LEAST_TEXTS,
@@ -169,7 +168,6 @@ def mauve(
     for name, features_ND in {"human": human_ND, "generated": generated_MD}.items():
         if not bool(as_matrix(name, features_ND, "(texts, width)").double().square().sum().isfinite()):
             raise ValueError(f"{name} contains NaN, infinite or huge entries")
-    scaling = as_number("scaling", scaling, above=0, advice="The paper uses 5.")
     seed = as_whole("seed", seed, at_least=0, advice="It is the seed of k-means.")
     if human_ND.shape[1] != generated_MD.shape[1]:
         raise ValueError(
@@ -197,19 +195,14 @@ def mauve(
                 p_features=human_ND.numpy(),
                 q_features=generated_MD.numpy(),
                 num_buckets=clusters,
-                mauve_scaling_factor=scaling,
+                mauve_scaling_factor=SCALING,
                 seed=clustering_seed,
                 verbose=False,
             )
             is_same = (result.p_hist == result.q_hist).all()
-            results.append(
-                (1.0, 1.0, 0.0) if is_same else (result.mauve, result.mauve_star, result.frontier_integral)
-            )
-    value, smoothed, integral = (
-        sum(map(float, column)) / clusterings for column in zip(*results, strict=True)
-    )
-    areas = tuple(float(area) for area, _, _ in results)
-    return Mauve(value, smoothed, integral, clusters, areas, (len(human_ND), len(generated_MD)))
+            results.append((1.0, 1.0) if is_same else (float(result.mauve), float(result.mauve_star)))
+    areas, smoothed = zip(*results, strict=True)
+    return Mauve(*(fmean(areas), fmean(smoothed), clusters, areas), texts=(len(human_ND), len(generated_MD)))
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from unspool.decode.arguments import as_whole
-from unspool.evaluate.diversity import Tokens, check_texts, ngrams
+from unspool.evaluate.diversity import Tokens, check_strings, check_texts, ngrams
 from unspool.evaluate.summed_measure import Counts, SummedMeasure, ratio_of
 from unspool.optional_metrics import sacrebleu_metrics
 
@@ -39,26 +39,13 @@ class Overlap:
 
 def overlap(outputs: Sequence[str], references: Sequence[str]) -> Overlap:
     """Compute BLEU, chrF and TER of outputs with one reference each."""
-    check_pairs(outputs, references)
+    check_strings(outputs, "outputs")
+    check_strings(references, "references", outputs)
     scores, signatures = {}, {}
     for name, metric in _metrics().items():
         scores[name] = float(metric.corpus_score(list(outputs), [list(references)]).score)
         signatures[name] = str(metric.get_signature())
     return Overlap(scores["bleu"], scores["chrf"], scores["ter"], signatures)
-
-
-def check_pairs(outputs: Sequence[str], references: Sequence[str]) -> None:
-    """Raise unless both are non-empty lists of strings of equal length."""
-    for name, texts in {"outputs": outputs, "references": references}.items():
-        if isinstance(texts, (str, bytes)) or not isinstance(texts, Sequence):
-            raise TypeError(f"{name} is {texts!r:.40}, but must be a list of texts")
-        for index, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise TypeError(f"{name} {index} is {text!r:.40}, but must be a string")
-    if len(outputs) != len(references):
-        raise ValueError(f"{len(outputs)} outputs but {len(references)} references: give one for each output")
-    if not outputs:
-        raise ValueError("outputs is empty: give at least one")
 
 
 def _metrics() -> dict[str, Any]:
@@ -82,7 +69,8 @@ def overlap_measures(outputs: Sequence[str], references: Sequence[str]) -> dict[
     sacrebleu counts for BLEU and TER; it does not expose its counts for chrF, so these are computed here. The
     values equal those of `overlap`, except for rounding.
     """
-    check_pairs(outputs, references)
+    check_strings(outputs, "outputs")
+    check_strings(references, "references", outputs)
     bleu, _, ter = _metrics().values()
     pairs = list(zip(outputs, references, strict=True))
     scored = [bleu.corpus_score([out], [[ref]]) for out, ref in pairs]
@@ -93,7 +81,7 @@ def overlap_measures(outputs: Sequence[str], references: Sequence[str]) -> dict[
     return {
         "bleu": SummedMeasure(bleu_NK, _bleu),
         "chrf": SummedMeasure(chrf_NK, _chrf),
-        "ter": SummedMeasure(ter_NK, _ter, lower_is_better=True),
+        "ter": SummedMeasure(ter_NK, _ter),
     }
 
 
@@ -156,10 +144,22 @@ def self_bleu(texts: Sequence[Tokens], n: int = 4) -> float:
     all_counts = [[Counter(ngrams(text, order)) for order in range(1, n + 1)] for text in texts]
     max_counts = [_two_largest([text_counts[order] for text_counts in all_counts]) for order in range(n)]
     lengths = sorted(map(len, texts))
-    return sum(
-        _self_bleu(index, grams, len(texts[index]), max_counts, lengths)
-        for index, grams in enumerate(all_counts)
-    ) / len(texts)
+    scores = []
+    for index, counters in enumerate(all_counts):
+        logs, any_match = list[float](), False
+        for counter, order_counts in zip(counters, max_counts, strict=True):
+            if not counter:
+                break
+            matches = 0
+            for gram, count in counter.items():
+                best, owner, second = order_counts[gram]
+                matches += min(count, second if owner == index else best)
+            any_match |= matches > 0
+            logs.append(log((matches or EPSILON) / counter.total()))
+        length = len(texts[index])
+        penalty = min(0.0, 1 - _nearest(length, lengths) / length) if length else 0.0
+        scores.append(exp(penalty + sum(logs) / len(logs)) if any_match else 0.0)
+    return sum(scores) / len(scores)
 
 
 MaxCounts = dict[Hashable, tuple[int, int, int]]
@@ -178,38 +178,11 @@ def _two_largest(counters: Sequence[Counter[tuple[Hashable, ...]]]) -> MaxCounts
     return largest
 
 
-def _self_bleu(
-    index: int,
-    grams: Sequence[Counter[tuple[Hashable, ...]]],
-    length: int,
-    max_counts: Sequence[MaxCounts],
-    lengths: Sequence[int],
-) -> float:
-    """BLEU of one text against all others."""
-    logs, any_match = list[float](), False
-    for counter, order_counts in zip(grams, max_counts, strict=True):
-        if not counter:
-            break
-        matches = 0
-        for gram, count in counter.items():
-            best, owner, second = order_counts[gram]
-            matches += min(count, second if owner == index else best)
-        any_match |= matches > 0
-        logs.append(log((matches or EPSILON) / counter.total()))
-    if not any_match:
-        return 0.0
-    nearest = _nearest(length, lengths)
-    penalty = min(0.0, 1 - nearest / length)
-    return exp(penalty + sum(logs) / len(logs))
-
-
 def _nearest(length: int, lengths: Sequence[int]) -> int:
     """Return the nearest length of the other texts; the shorter one of two equally near."""
     at = bisect_left(lengths, length)
-    if at + 1 < len(lengths) and lengths[at + 1] == length:
-        return length
-    around = [*lengths[max(at - 1, 0) : at], *lengths[at + 1 : at + 2]]
-    return min(around, key=lambda it: (abs(it - length), it))
+    others = [*lengths[max(at - 1, 0) : at], *lengths[at + 1 : at + 2]]
+    return min(others, key=lambda it: (abs(it - length), it))
 
 
 def length_ratio(outputs: Sequence[Tokens], references: Sequence[Tokens]) -> SummedMeasure:
@@ -220,10 +193,8 @@ def length_ratio(outputs: Sequence[Tokens], references: Sequence[Tokens]) -> Sum
     BLEU's brevity penalty is a function of it (Papineni et al. 2002, §2.2; papers.bib: papineni2002bleu).
     Wide beams give ratios below 1 (Koehn & Knowles 2017; papers.bib: koehn2017six).
     """
-    check_texts(outputs)
-    check_texts(references)
-    if len(outputs) != len(references):
-        raise ValueError(f"{len(outputs)} outputs but {len(references)} references: give one for each output")
+    check_texts(outputs, "outputs")
+    check_texts(references, "references", outputs)
     if not any(map(len, references)):
         raise ValueError("all references are empty")
     return ratio_of(list(map(len, outputs)), list(map(len, references)))

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from math import isfinite
 
-from unspool.decode.arguments import shown
 from unspool.errors import replace_control_characters
 from unspool.evaluate.comparison import Answer, DecoderRow
 
@@ -55,18 +54,11 @@ def html_report(
 
     `faults` explains why decoders are missing from the rows.
     """
-    arguments = {"rows": (rows, DecoderRow), "prompts": (prompts, str)}
-    for name, (values, kind) in arguments.items():
-        is_list = isinstance(values, Sequence) and not isinstance(values, str)
-        if not is_list or not all(isinstance(it, kind) for it in values):
-            raise TypeError(f"{name} is {shown(values)}, but must be a list of {kind.__name__}")
-    for name, mapping in {"about": about, "faults": {} if faults is None else faults}.items():
-        if not isinstance(mapping, Mapping) or not all(isinstance(it, str) for it in mapping):
-            raise TypeError(f"{name} is {shown(mapping)}, but must be a dict with names as keys")
     for row in rows:
         if len(row.answers) != len(prompts):
             raise ValueError(f"{row.decoder!r} has {len(row.answers)} answers for {len(prompts)} prompts")
-    floor = _floor(rows)
+    logps = [logp for row in rows for answer in row.answers for logp in answer.logps]
+    floor = min([-1.0, *filter(isfinite, logps)])
     facts = " · ".join(f"{_plain(name)} <code>{_plain(str(value))}</code>" for name, value in about.items())
     return f"""<!doctype html>
 <html lang="en">
@@ -108,25 +100,21 @@ def _faults(faults: Mapping[str, str]) -> str:
 def _table(rows: Sequence[DecoderRow]) -> str:
     names = ("decoder", "mean log p", "rep-4", "distinct-1", "distinct-2", "loop", "length", "tokens/s")
     head = "".join(f"<th>{name}</th>" for name in names)
-    body = "".join(
-        f"<tr><td>{_name(row, index)}</td><td>{row.mean_logp:.2f}</td><td>{row.rep_4:.2f}</td>"
-        f"<td>{row.distinct_1:.2f}</td><td>{row.distinct_2:.2f}</td><td>{row.loop_words}</td>"
-        f"<td>{row.length:.0f}</td><td>{row.speed:.1f}</td></tr>\n"
-        for index, row in enumerate(rows)
-    )
+    rows_of_cells = ((_name(row, index), *row.cells()) for index, row in enumerate(rows))
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>\n" for cells in rows_of_cells)
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>'
 
 
 def _bars(rows: Sequence[DecoderRow]) -> str:
     """Return a bar chart of rep-4 by decoder."""
     left, step = 260, 22
+    values = [(row.decoder, row.measures()["rep_4"]) for row in rows]
     bars = "".join(
-        f'<text x="{left - 8}" y="{index * step + 15}" text-anchor="end">'
-        f"{_plain(_clip(row.decoder, 44))}</text>"
-        f'<rect x="{left}" y="{index * step + 4}" width="{row.rep_4 * 560:.1f}" height="{step - 8}" '
+        f'<text x="{left - 8}" y="{index * step + 15}" text-anchor="end">{_plain(_clip(name, 44))}</text>'
+        f'<rect x="{left}" y="{index * step + 4}" width="{value * 560:.1f}" height="{step - 8}" '
         f'fill="{_colour(index)}"/>'
-        f'<text x="{left + row.rep_4 * 560 + 6:.1f}" y="{index * step + 15}">{row.rep_4:.2f}</text>'
-        for index, row in enumerate(rows)
+        f'<text x="{left + value * 560 + 6:.1f}" y="{index * step + 15}">{value:.2f}</text>'
+        for index, (name, value) in enumerate(values)
     )
     height = len(rows) * step + 4
     return (
@@ -181,11 +169,6 @@ def _curve(answer: Answer, index: int, floor: float) -> str:
 def _height(logp: float, floor: float) -> float:
     # A forced token can have log p = −∞: draw it at the bottom.
     return 6 + (HEIGHT - 14) * (min(1.0, logp / floor) if isfinite(logp) else 1.0)
-
-
-def _floor(rows: Sequence[DecoderRow]) -> float:
-    logps = [logp for row in rows for answer in row.answers for logp in answer.logps if isfinite(logp)]
-    return min([-1.0, *logps])
 
 
 def _name(row: DecoderRow, index: int) -> str:

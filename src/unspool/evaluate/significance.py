@@ -42,12 +42,11 @@ def bootstrap(
     measure: SummedMeasure, *, samples: int = SAMPLES, level: float = 0.95, seed: int = 0
 ) -> Interval:
     """Compute the percentile bootstrap interval of a measure; for one text its width is 0."""
-    check_measure(measure)
+    _check_measures(measure)
     samples, seed = check_draws(samples, seed)
     level = as_number("level", level, above=0, at_most=1, advice="0.95 is usual.")
-    resampled_B = np.concatenate(
-        [measure.resampled(times_BN) for times_BN in resample_counts(len(measure), samples, seed)]
-    )
+    parts = resample_counts(len(measure), samples, seed)
+    resampled_B = np.concatenate([measure.resampled(times_BN) for times_BN in parts])
     valid_B = resampled_B[~np.isnan(resampled_B)]
     if not valid_B.size:
         raise ValueError("the measure is NaN on every resampled corpus")
@@ -73,13 +72,6 @@ def check_draws(samples: int, seed: int) -> tuple[int, int]:
     if samples > 1_000_000:
         raise ValueError(f"samples is {shown(samples)}, but must be at most 1,000,000")
     return samples, as_whole("seed", seed, at_least=0, advice="The same seed gives the same draws.")
-
-
-def check_measure(measure: SummedMeasure) -> Counts:
-    """Return the counts of a measure; raise a TypeError for another type."""
-    if not isinstance(measure, SummedMeasure):
-        raise TypeError(f"{shown(measure)} is not a SummedMeasure: create one with mean_of([…])")
-    return measure.counts_NK
 
 
 ROUNDING = 1e-12
@@ -117,15 +109,11 @@ def paired_bootstrap(
     first: SummedMeasure, second: SummedMeasure, *, samples: int = SAMPLES, seed: int = 0
 ) -> PairedTest:
     """Paired bootstrap test: resample texts, the same ones for both systems."""
-    _check_pair(first, second)
+    _check_measures(first, second)
     samples, seed = check_draws(samples, seed)
     difference = first.value - second.value
-    resampled_B = np.concatenate(
-        [
-            first.resampled(times_BN) - second.resampled(times_BN)
-            for times_BN in resample_counts(len(first), samples, seed)
-        ]
-    )
+    parts = resample_counts(len(first), samples, seed)
+    resampled_B = np.concatenate([first.resampled(times) - second.resampled(times) for times in parts])
     return _test(difference, resampled_B - difference)
 
 
@@ -133,8 +121,9 @@ def approximate_randomisation(
     first: SummedMeasure, second: SummedMeasure, *, samples: int = SAMPLES, seed: int = 0
 ) -> PairedTest:
     """Approximate randomisation test: swap the outputs of the two systems at random."""
-    a_NK, b_NK = _check_pair(first, second)
+    _check_measures(first, second)
     samples, seed = check_draws(samples, seed)
+    a_NK, b_NK = first.counts_NK, second.counts_NK
     rng, parts = np.random.default_rng(seed), list[Counts]()
     size = max(1, CHUNK // len(first))
     for start in range(0, samples, size):
@@ -157,10 +146,10 @@ def _test(difference: float, resampled_B: Counts) -> PairedTest:
     return PairedTest(difference, (1 + as_large) / draws_and_one, len(resampled_B), ties)
 
 
-def _check_pair(first: SummedMeasure, second: SummedMeasure) -> tuple[Counts, Counts]:
-    a_NK, b_NK = check_measure(first), check_measure(second)
-    if a_NK.shape != b_NK.shape:
-        raise ValueError(
-            f"paired tests need the same texts and measure: counts have shapes {a_NK.shape} and {b_NK.shape}"
-        )
-    return a_NK, b_NK
+def _check_measures(*measures: SummedMeasure) -> None:
+    for it in measures:
+        if not isinstance(it, SummedMeasure):
+            raise TypeError(f"{shown(it)} is not a SummedMeasure: create one with mean_of([…])")
+    shapes = [it.counts_NK.shape for it in measures]
+    if shapes[0] != shapes[-1]:
+        raise ValueError(f"paired tests need the same texts and measure, but counts have shapes {shapes}")

@@ -14,12 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import exp, inf
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unspool.decode.arguments import as_number, function_of, items, shown
+from unspool.decode.arguments import as_number, items, shown
 
 Counts = NDArray[np.float64]
 
@@ -31,18 +30,12 @@ class SummedMeasure:
     counts_NK: Counts
     of_sums: Callable[[Counts], float]
     """(K,) → the measure."""
-    lower_is_better: bool = False
 
     def __post_init__(self) -> None:
         counts_NK = self.counts_NK
-        if not isinstance(counts_NK, np.ndarray) or counts_NK.ndim != 2 or not counts_NK.size:
-            raise ValueError(
-                f"counts_NK is {shown(counts_NK)}, but must be a non-empty array (texts, counts)"
-            )
-        if counts_NK.dtype.kind not in "fiu" or not np.isfinite(counts_NK).all():
-            raise ValueError(f"counts_NK holds {counts_NK.dtype}, but must hold finite numbers")
-        if not function_of(self.of_sums, 1):
-            raise TypeError(f"of_sums is {shown(self.of_sums)}, but must be a function of the (K,) sums")
+        is_table = isinstance(counts_NK, np.ndarray) and counts_NK.ndim == 2 and counts_NK.size > 0
+        if not is_table or counts_NK.dtype.kind not in "fiu" or not np.isfinite(counts_NK).all():
+            raise ValueError(f"counts_NK is {shown(counts_NK)}, but must be finite numbers (texts, counts)")
 
     def __len__(self) -> int:
         return len(self.counts_NK)
@@ -60,31 +53,23 @@ class SummedMeasure:
 def mean_of(values: Sequence[float]) -> SummedMeasure:
     """Return the mean of one number per text."""
     numbers = items("values", values, "a list of numbers, one for each text")
-    if not numbers:
-        raise ValueError("values is empty: give at least one number")
-    return SummedMeasure(np.array([(_number(it), 1.0) for it in numbers]), _quotient)
+    return ratio_of(numbers, [1.0] * len(numbers))
 
 
 def ratio_of(above: Sequence[float], below: Sequence[float]) -> SummedMeasure:
     """Return Σ above / Σ below, so that long texts weigh more than in a mean of quotients."""
-    tops = items("above", above, "a list of numbers, one for each text")
-    bottoms = items("below", below, "a list of numbers, one for each text")
-    if len(tops) != len(bottoms) or not tops:
-        raise ValueError(
-            f"{len(tops)} numbers above but {len(bottoms)} below: give both for each of one or more texts"
-        )
-    numbers = [(_number(a), _number(b)) for a, b in zip(tops, bottoms, strict=True)]
-    return SummedMeasure(np.array(numbers), _quotient)
+    columns = [items("values", it, "a list of numbers, one for each text") for it in (above, below)]
+    if len({*map(len, columns)}) > 1 or not columns[0]:
+        counts = " and ".join(str(len(it)) for it in columns)
+        raise ValueError(f"found {counts} values: give one for each of one or more texts")
+    advice = "Leave out texts without a number."
+    numbers = [[float(as_number("a value of a text", it, advice=advice)) for it in row] for row in columns]
+    return SummedMeasure(np.array(numbers).T, _quotient)
 
 
 def perplexity_of(nats: Sequence[float], tokens: Sequence[float]) -> SummedMeasure:
     """Return exp(Σ nats / Σ tokens), from −Σ log p and the number of tokens of each text."""
-    counts_NK = ratio_of(nats, tokens).counts_NK
-    return SummedMeasure(counts_NK, _perplexity, lower_is_better=True)
-
-
-def _number(value: Any) -> float:
-    return float(as_number("a number of a text", value, advice="Leave out texts without a number."))
+    return SummedMeasure(ratio_of(nats, tokens).counts_NK, _perplexity)
 
 
 def _quotient(sums_2: Counts) -> float:

@@ -143,16 +143,10 @@ def windows(
     rows: Sequence[Sequence[int]], context: int | None = None, stride: int | None = None
 ) -> list[Window]:
     """Split rows into windows of at most `context` tokens; all but the first score at most `stride`."""
-    if context is not None:
-        context = as_whole(
-            "context", context, at_least=2, advice="A window needs a context and a scored token."
-        )
     if stride is not None:
-        stride = as_whole(
-            "stride", stride, at_least=1, advice="It is the number of scored tokens per window."
-        )
-    if stride is not None and (context is None or stride >= context):
-        raise ValueError(f"stride is {stride} and context {context}, but must be 1 ≤ stride < context")
+        stride = as_whole("stride", stride, at_least=1, advice="Each window scores so many tokens.")
+        if context is None or stride >= context:
+            raise ValueError(f"stride is {stride} and context {context}, but must be 1 ≤ stride < context")
     result = []
     for index, row in enumerate(rows):
         size = context or len(row)
@@ -293,15 +287,21 @@ def perplexity(
     that each window after the first scores (default: half of the context); a smaller stride gives every token
     more context and takes longer. An encoder–decoder needs `sources`, one per text.
     """
-    parts = forced(model, texts, sources, context=context, stride=stride)
-    nats, counts = [0.0] * len(texts), [0] * len(texts)
+    nats, counts = text_nats(model, forced(model, texts, sources, context=context, stride=stride), batch)
+    by_text = tuple(_exp(total / count) for total, count in zip(nats, counts, strict=True))
+    return Perplexity(sum(nats), sum(counts), by_text)
+
+
+def text_nats(model: StepModel, parts: Sequence[Window], batch: int = 8) -> tuple[list[float], list[int]]:
+    """Return −Σ log p and the number of scored tokens of each text."""
+    texts = 1 + max(part.text for part in parts)
+    nats, counts = [0.0] * texts, [0] * texts
     for seen in read(model, parts, batch=batch):
         logp_M = seen.logp_MV.gather(1, seen.token_M[:, None])[:, 0].double()
         for index, logp in zip(seen.text_M.tolist(), logp_M.tolist(), strict=True):
             nats[index] -= logp
             counts[index] += 1
-    by_text = tuple(_exp(total / count) for total, count in zip(nats, counts, strict=True))
-    return Perplexity(sum(nats), sum(counts), by_text)
+    return nats, counts
 
 
 def _exp(x: float) -> float:

@@ -21,10 +21,6 @@ from filelock import FileLock, Timeout
 from unspool.io import fsync_folder
 
 LOCK_TIMEOUT_S = 30.0
-"""Seconds to wait for the lock."""
-CHUNK = 1 << 16
-BINARY = getattr(os, "O_BINARY", 0)
-"""Keeps Windows from changing line ends."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +41,17 @@ def append(path: Path, answers: Sequence[Answer]) -> None:
     try:
         with FileLock(lock, timeout=LOCK_TIMEOUT_S):
             is_new = not path.exists()
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | BINARY, 0o644)
-            try:
-                _repair_last_line(descriptor)
-                _write(descriptor, lines)
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            with path.open("a+b") as file:
+                file.seek(0)
+                content = file.read()
+                partial = content[content.rfind(b"\n") + 1 :]
+                if partial and _parse(partial) is not None:
+                    file.write(b"\n")
+                else:
+                    file.truncate(len(content) - len(partial))
+                file.write(lines)
+                file.flush()
+                os.fsync(file.fileno())
             if is_new:
                 fsync_folder(path.parent)
     except Timeout:
@@ -92,28 +92,6 @@ def _parse(line: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None
-
-
-def _repair_last_line(descriptor: int) -> None:
-    """Complete the last line if it is valid JSON, else remove it."""
-    size = os.fstat(descriptor).st_size
-    tail = b""
-    while b"\n" not in tail and len(tail) < size:
-        begin = max(0, size - len(tail) - CHUNK)
-        os.lseek(descriptor, begin, os.SEEK_SET)
-        tail = os.read(descriptor, size - len(tail) - begin) + tail
-    partial = tail[tail.rfind(b"\n") + 1 :]
-    if not partial:
-        return
-    if _parse(partial) is not None:
-        _write(descriptor, b"\n")
-    else:
-        os.ftruncate(descriptor, size - len(partial))
-
-
-def _write(descriptor: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]
 
 
 @dataclass(frozen=True)

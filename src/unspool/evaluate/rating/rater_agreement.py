@@ -13,13 +13,11 @@ NaN if all ratings are equal. α is a function of the summed o_ck, so `SummedMea
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from math import nan
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
 
 from unspool.decode.arguments import as_number, items, one_of, shown
 from unspool.evaluate.summed_measure import Counts, SummedMeasure
@@ -40,8 +38,7 @@ def alpha_measure(
 ) -> SummedMeasure:
     """Compute α as a function of sums, for bootstrap intervals."""
     one_of("level", level, DISTANCES)
-    scale = items("values", values, "a list of the values that a rating may have")
-    index = {value: position for position, value in enumerate(_hashable(scale))}
+    index = {value: at for at, value in enumerate(items("values", values, "a list of possible ratings"))}
     rows = [_coincidences(ratings, index) for ratings in items("units", units, "the ratings of each item")]
     if not rows:
         raise ValueError("units is empty: give the ratings of at least one item")
@@ -49,18 +46,15 @@ def alpha_measure(
     return SummedMeasure(np.array(rows), lambda sums: _alpha(sums.reshape(size, size), distance))
 
 
-def _coincidences(ratings: Any, index: dict[Hashable, int]) -> Counts:
+def _coincidences(ratings: Sequence[Hashable], index: dict[Hashable, int]) -> Counts:
     """Return o_ck of one item, flattened."""
-    counts = Counter(_hashable(items("units", ratings, "the ratings of each item")))
-    if unknown := [value for value in counts if value not in index]:
-        raise ValueError(f"the rating {shown(unknown[0])} is not among the values {shown(tuple(index))}")
     count_C = np.zeros(len(index))
-    for value, count in counts.items():
-        count_C[index[value]] = count
-    if counts.total() < 2:
-        return np.zeros(len(index) ** 2)
-    pairs_CC = np.outer(count_C, count_C) - np.diag(count_C)
-    return (pairs_CC / (counts.total() - 1)).ravel()
+    for rating in items("units", ratings, "the ratings of each item"):
+        if rating not in index:
+            raise ValueError(f"the rating {shown(rating)} is not among the values {shown(tuple(index))}")
+        count_C[index[rating]] += 1
+    pairs_CC: Counts = np.outer(count_C, count_C) - np.diag(count_C)
+    return pairs_CC.ravel() / max(float(count_C.sum()) - 1, 1.0)
 
 
 def _alpha(o_CC: Counts, distance: Callable[[Counts], Counts]) -> float:
@@ -73,26 +67,16 @@ def _alpha(o_CC: Counts, distance: Callable[[Counts], Counts]) -> float:
     return 1 - float((n - 1) * (o_CC * delta_CC).sum()) / expected if expected else nan
 
 
-def _nominal(n_C: Counts) -> Counts:
-    return 1 - np.eye(len(n_C))
-
-
 def _ordinal(n_C: Counts) -> Counts:
     midrank_C = n_C.cumsum() - n_C / 2
     squares: Counts = (midrank_C[:, None] - midrank_C[None, :]) ** 2
     return squares
 
 
-DISTANCES: dict[str, Callable[[Counts], Counts]] = {"nominal": _nominal, "ordinal": _ordinal}
-
-
-def _hashable(values: tuple[Any, ...]) -> tuple[Hashable, ...]:
-    for value in values:
-        try:
-            hash(value)
-        except TypeError:
-            raise TypeError(f"{shown(value)} is not a rating: give numbers or strings") from None
-    return values
+DISTANCES: dict[str, Callable[[Counts], Counts]] = {
+    "nominal": lambda n_C: 1 - np.eye(len(n_C)),
+    "ordinal": _ordinal,
+}
 
 
 PRIOR = 0.5
@@ -130,7 +114,8 @@ def strengths(wins_SS: Counts, prior: float = PRIOR) -> Counts:
     wins_SS = wins_SS * (1 - np.eye(len(wins_SS)))
     met_SS = (wins_SS + wins_SS.T) > 0
     wins_SS = wins_SS + prior * met_SS
-    if not _connected(wins_SS > 0):
+    # Every system must be reachable from every other one (Ford 1957): the condition for a maximum.
+    if connected_components(wins_SS > 0, connection="strong")[0] > 1:
         raise ValueError(
             "the comparisons do not connect all systems (with prior=0, each must also have lost once): "
             "compare more pairs, or give a prior above 0"
@@ -144,11 +129,3 @@ def strengths(wins_SS: Counts, prior: float = PRIOR) -> Counts:
             return new_S
         pi_S = new_S
     return pi_S
-
-
-def _connected(edges_SS: NDArray[np.bool_]) -> bool:
-    """Whether every system is reachable from every other one (Ford 1957: the condition for a maximum)."""
-    reach_SS = edges_SS | np.eye(len(edges_SS), dtype=bool)
-    for _ in range(len(edges_SS)):
-        reach_SS = (reach_SS.astype(int) @ reach_SS.astype(int)) > 0
-    return bool(reach_SS.all())

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -138,11 +139,8 @@ def _preferences(answers: Sequence[Answer], key: Key, samples: int, seed: int) -
     wins_NSS = np.array(rows)
     total_SS = wins_NSS.sum(axis=0)
     compared = [system for system in key.systems if (total_SS + total_SS.T)[index[system]].any()]
-    rows_of_compared = [index[system] for system in compared]
-    wins_NSS, total_SS = (
-        wins_NSS[:, rows_of_compared][:, :, rows_of_compared],
-        total_SS[rows_of_compared][:, rows_of_compared],
-    )
+    kept = [index[system] for system in compared]
+    wins_NSS, total_SS = wins_NSS[:, kept][:, :, kept], total_SS[kept][:, kept]
     point_S, drawn_BS = strengths(total_SS), _resample_strengths(wins_NSS, samples, seed)
     ratings_by_system = []
     for position, system in enumerate(compared):
@@ -160,14 +158,12 @@ def _preferences(answers: Sequence[Answer], key: Key, samples: int, seed: int) -
 
 def _resample_strengths(wins_NSS: Counts, samples: int, seed: int) -> Counts:
     """Return strengths of resampled items (B, S), without samples that do not connect all systems."""
-    ratings_by_system = []
+    drawn = []
     for times_BN in resample_counts(len(wins_NSS), samples, seed):
         for wins_SS in np.einsum("bn,nij->bij", times_BN, wins_NSS):
-            try:
-                ratings_by_system.append(strengths(wins_SS))
-            except ValueError:
-                continue
-    return np.array(ratings_by_system) if ratings_by_system else strengths(wins_NSS.sum(axis=0))[None]
+            with suppress(ValueError):
+                drawn.append(strengths(wins_SS))
+    return np.array(drawn) if drawn else strengths(wins_NSS.sum(axis=0))[None]
 
 
 def _alphas(answers: Sequence[Answer], choices: list[str], samples: int, seed: int) -> dict[str, Interval]:

@@ -23,6 +23,7 @@ from typing import Any
 
 from unspool.decode.arguments import as_whole, one_of, shown
 from unspool.errors import check_surrogates, replace_control_characters
+from unspool.evaluate.diversity import check_strings
 from unspool.evaluate.rating import answers as answers_module
 from unspool.evaluate.rating.answers import SCALES, Answer, Scale
 from unspool.io import new_file
@@ -57,7 +58,7 @@ class Key:
 
     systems: tuple[str, ...]
     items: Mapping[str, TextOrigins]
-    ties: tuple[tuple[str, str], ...]
+    ties: tuple[tuple[str, ...], ...]
     """Pairs of systems with equal texts for a prompt: ties that need no rater."""
 
 
@@ -83,16 +84,14 @@ class RatingSet:
         try:
             if data["kind"] != KIND:
                 raise ValueError(f"its kind is {data['kind']!r}")
-            items = tuple(
-                RatingItem(
-                    _check_text(it["id"]), _check_text(it["prompt"]), tuple(map(_check_text, it["texts"]))
-                )
-                for it in data["items"]
-            )
+            items = []
+            for it in data["items"]:
+                name, prompt, *texts = _strings(it["id"], it["prompt"], *it["texts"])
+                items.append(RatingItem(name, prompt, tuple(texts)))
             scale = SCALES[data["scale"]]
             if any(len(it.texts) != scale.texts for it in items) or len({it.id for it in items}) < len(items):
                 raise ValueError("its items do not fit its scale")
-            return cls(folder, scale, int(data["seed"]), items)
+            return cls(folder, scale, int(data["seed"]), tuple(items))
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path}: not a rating set ({error})") from None
 
@@ -110,13 +109,8 @@ class RatingSet:
     def record(self, rater: str, item: str, choice: str) -> Answer:
         """Write an answer to the disk; it replaces an earlier answer of this rater to this item."""
         answer = self.make_answer(rater, item, choice)
-        answers_module.append(self._answers, [answer])
+        answers_module.append(self.folder / ANSWERS, [answer])
         return answer
-
-    def record_all(self, answers: list[Answer]) -> None:
-        """Write answers that `make_answer` returned, in one write."""
-        if answers:
-            answers_module.append(self._answers, answers)
 
     def make_answer(self, rater: str, item: str, choice: str) -> Answer:
         """Check an answer and return it with the current time."""
@@ -128,10 +122,11 @@ class RatingSet:
     def answers(self) -> list[Answer]:
         """Return the last answer of each rater to each item, in the order of the first answers."""
         data: dict[tuple[str, str], Answer] = {}
-        for answer in answers_module.read(self._answers):
+        path = self.folder / ANSWERS
+        for answer in answers_module.read(path):
             if answer.item not in self.by_id or answer.choice not in self.scale.choices:
                 raise ValueError(
-                    f"{self._answers}: answer {answer.choice!r} to item {answer.item!r} is not of this set"
+                    f"{path}: answer {answer.choice!r} to item {answer.item!r} is not of this set"
                 )
             data[answer.rater, answer.item] = answer
         return list(data.values())
@@ -151,22 +146,15 @@ class RatingSet:
         data = _read_json(path)
         try:
             items = {
-                name: TextOrigins(
-                    int(it["prompt"]), tuple(tuple(map(_check_text, names)) for names in it["systems"])
-                )
+                name: TextOrigins(int(it["prompt"]), tuple(_strings(*names) for names in it["systems"]))
                 for name, it in data["items"].items()
             }
-            ties = tuple((_check_text(a), _check_text(b)) for a, b in data["ties"])
-            key = Key(tuple(map(_check_text, data["systems"])), items, ties)
+            key = Key(_strings(*data["systems"]), items, tuple(_strings(a, b) for a, b in data["ties"]))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"{path}: not the key of a rating set ({error})") from None
         if set(key.items) != set(self.by_id):
             raise ValueError(f"{path} does not belong to {self.folder / SET}")
         return key
-
-    @property
-    def _answers(self) -> Path:
-        return self.folder / ANSWERS
 
 
 def check_rater(rater: str) -> str:
@@ -174,18 +162,9 @@ def check_rater(rater: str) -> str:
     if not isinstance(rater, str) or not rater.strip():
         raise ValueError(f"the rater is {rater!r:.40}, but must be a name")
     name = rater.strip()
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise ValueError(
-            f"the rater's name {name!r:.40} contains a lone surrogate: write it as UTF-8"
-        ) from None
-    if (
-        len(name) > MAX_NAME_LENGTH
-        or replace_control_characters(name) != name
-        or "\n" in name
-        or name[0] in "=+-@"
-    ):
+    check_surrogates(name, "the rater's name")
+    is_printable = replace_control_characters(name) == name and "\n" not in name
+    if len(name) > MAX_NAME_LENGTH or not is_printable or name[0] in "=+-@":
         raise ValueError(
             f"invalid rater name {name!r:.40}: use up to {MAX_NAME_LENGTH} printable characters and "
             "do not start with = + - @"
@@ -200,10 +179,10 @@ def _read_json(path: Path) -> Any:
         raise ValueError(f"{path}: not JSON ({error}): restore the file from a copy") from None
 
 
-def _check_text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r:.40} is not a string")
-    return value
+def _strings(*values: Any) -> tuple[str, ...]:
+    if not all(isinstance(it, str) for it in values):
+        raise TypeError(f"{values!r:.40} are not strings")
+    return values
 
 
 def prepare(
@@ -237,24 +216,26 @@ def prepare(
         systems_by_text: dict[str, list[str]] = {}
         for name, texts in outputs.items():
             systems_by_text.setdefault(texts[index], []).append(name)
-        for shown_texts in _item_texts(systems_by_text, scale, rng):
+        shown_items: list[list[str]] = [[text] for text in systems_by_text]
+        if SCALES[scale].texts == 2:
+            shown_items = [rng.sample(pair, 2) for pair in combinations(systems_by_text, 2)]
+            ties += [pair for names in systems_by_text.values() for pair in combinations(names, 2)]
+        for shown_texts in shown_items:
             name = f"{rng.getrandbits(48):012x}"
             items.append({"id": name, "prompt": prompts[index], "texts": shown_texts})
             key[name] = {"prompt": index, "systems": [systems_by_text[text] for text in shown_texts]}
-        if SCALES[scale].texts == 2:
-            ties += [pair for names in systems_by_text.values() for pair in combinations(names, 2)]
     if not items:
         raise ValueError("the outputs of the systems are equal for every prompt: nothing to compare")
     rng.shuffle(items)
-    _write(folder, {"kind": KIND, "scale": scale, "seed": seed, "items": items}, key, outputs, ties)
+    for name in (SET, ANSWERS):
+        if (folder / name).exists():
+            raise FileExistsError(f"{folder} already contains a rating set ({name}): choose another folder")
+    secret = {"kind": f"{KIND}: key", "systems": list(outputs), "items": key, "ties": ties}
+    blinded = {"kind": KIND, "scale": scale, "seed": seed, "items": items}
+    for name, content in ((KEY, secret), (SET, blinded)):  # the set last: it marks the folder as complete
+        with new_file(folder / name) as fresh:
+            fresh.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     return RatingSet.load(folder)
-
-
-def _item_texts(systems_by_text: Mapping[str, list[str]], scale: str, rng: Random) -> list[list[str]]:
-    """Return the texts of each item of one prompt; pairs are in random order."""
-    if SCALES[scale].texts == 1:
-        return [[text] for text in systems_by_text]
-    return [rng.sample(pair, 2) for pair in combinations(systems_by_text, 2)]
 
 
 def _check_outputs(
@@ -266,35 +247,16 @@ def _check_outputs(
     if len(systems) < least:
         raise ValueError(f"the scale {scale!r} needs at least {least} systems, found {len(systems)}")
     for name, texts in {"prompts": prompts, **systems}.items():
-        if isinstance(texts, str | bytes) or not isinstance(texts, Sequence):
-            raise TypeError(f"{name} is {shown(texts)}, but must be a list of texts")
+        check_strings(texts, name)
         for index, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise TypeError(f"{name} {index} is {shown(text)}, but must be a string")
             check_surrogates(text, f"{name} {index}")
         if len(texts) != len(prompts):
             raise ValueError(
                 f"system {name!r} has {len(texts)} outputs for {len(prompts)} prompts: give one for each"
             )
-    if not prompts:
-        raise ValueError("prompts is empty: give at least one")
-    for name, texts in systems.items():
-        if not any(text.strip() for text in texts):
+        if name in systems and not any(text.strip() for text in texts):
             raise ValueError(f"all outputs of system {name!r} are empty")
     return dict(systems)
-
-
-def _write(
-    folder: Path, blinded: dict[str, Any], key: dict[str, Any], systems: Mapping[str, Any], ties: list[Any]
-) -> None:
-    for name in (SET, ANSWERS):
-        if (folder / name).exists():
-            raise FileExistsError(f"{folder} already contains a rating set ({name}): choose another folder")
-    secret = {"kind": f"{KIND}: key", "systems": list(systems), "items": key, "ties": ties}
-    for name, content in ((KEY, secret), (SET, blinded)):  # the set last: it marks the folder as complete
-        with new_file(folder / name) as fresh:
-            text = json.dumps(content, ensure_ascii=False, indent=1)
-            fresh.write_text(text + "\n", encoding="utf-8")
 
 
 FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
@@ -351,7 +313,8 @@ def read_sheet(ratings: RatingSet, path: str | Path, *, rater: str | None = None
             raise ValueError(f"{path}, row {number}: {error}. Nothing was recorded.") from None
         fresh[answer.rater, answer.item] = answer
     new = [answer for index, answer in fresh.items() if known.get(index) != answer.choice]
-    ratings.record_all(new)
+    if new:
+        answers_module.append(ratings.folder / ANSWERS, new)
     return len(new)
 
 
