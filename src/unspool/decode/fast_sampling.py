@@ -3,12 +3,19 @@
     y ~ f_k(… f_1(log p) …),   and the log-probability of y in the distribution that it was drawn from
 
 The kernels (`engine.sampling`) implement the transforms in `KERNELS` and draw the token that the transforms
-and `Multinomial` define for the same random number, without sorting or normalising the vocabulary. If
-rounding could change a token, the row is drawn again in float64 (`exact_sampling`).
+and `Multinomial` define for the same random number, without sorting or normalising the vocabulary. They
+compute in float32 and know a bound on their rounding error. If rounding could change the token of a row, the
+transforms themselves draw it in float64, so that the token is the same on every processor:
+
+    w_i = e^(s_i − base),   the difference in float32, e^x and all sums in float64
+    y = min { i : Σ_{j≤i, j kept} w_j > u · Σ_{j kept} w_j }
+
+base is the best score after the last temperature.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -19,12 +26,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unspool import engine
-from unspool.decode.exact_sampling import draw_exactly
 from unspool.decode.transforms.nucleus import TopP, Typical
-from unspool.decode.transforms.scores import peaks
+from unspool.decode.transforms.scores import cut, peaks
 from unspool.decode.transforms.temperature import MAX_TEMPERATURE, MIN_TEMPERATURE, Temperature
 from unspool.decode.transforms.thresholds import Epsilon, Eta, MinP, TopA, TopK, TopNSigma
-from unspool.interfaces import Transform
+from unspool.interfaces import Step, Transform
 
 USE_KERNELS = engine.compiler_obstacle() is None
 """False without numba: the transforms and picks themselves run then."""
@@ -87,8 +93,32 @@ def draw(scores_NV: Tensor, rules: Sequence[Transform], u_N: Tensor) -> tuple[Te
     if not drawn.certain.all():
         peaks(scores_NV)
         for row in np.flatnonzero(~drawn.certain):
-            drawn.token[row], drawn.logp[row] = draw_exactly(scores[row], rules, float(u_N[row]))
+            drawn.token[row], drawn.logp[row] = draw_exactly(scores_NV[row], rules, float(u_N[row]))
     return torch.from_numpy(drawn.token), torch.from_numpy(drawn.logp)
+
+
+def truncate_exactly(scores_V: Tensor, rules: Sequence[Any]) -> Tensor:
+    """(V) in float64: s − base of the tokens that the rules keep, −∞ for the others."""
+    scores_1V = scores_V[None]
+    base = scores_V.max()
+    for rule in rules:
+        if not isinstance(rule, Temperature):
+            scores_1V = cut(scores_1V, rule.keeps((scores_1V - base).double()))
+        elif rule.t != 1:
+            scores_1V = rule(scores_1V, Step(scores_1V), ())
+            base = scores_1V.max()
+    return (scores_1V - base).double()[0]
+
+
+def draw_exactly(scores_V: Tensor, rules: Sequence[Transform], u: float) -> tuple[int, float]:
+    """The token at the share u of the mass that the rules keep, and its log-probability."""
+    below_V = truncate_exactly(scores_V, rules)
+    upto_V = below_V.exp().cumsum(dim=0)
+    total = upto_V[-1].item()
+    # Strictly below the total despite rounding, so that the token has a positive weight.
+    target = min(u * total, math.nextafter(total, 0.0))
+    token = int(torch.searchsorted(upto_V, target, right=True))
+    return token, below_V[token].item() - math.log(total)
 
 
 def best_tokens(scores_NV: Tensor, k: int) -> tuple[Tensor, Tensor] | None:

@@ -16,7 +16,7 @@ other token reaches: a floor for `mass_edge`.
 
 A rule also returns its rounding bound: by how much its threshold may be wrong because of rounding. If a token
 is closer to the threshold than that, the row is not certain and is drawn again in float64
-(`decode.exact_sampling`).
+(`decode.fast_sampling`).
 """
 
 from __future__ import annotations

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from unspool.decode.exact_sampling import draw_exactly
-from unspool.decode.fast_sampling import encode
+from unspool.decode.fast_sampling import draw_exactly, encode
 from unspool.decode.transforms import Eta, MinP, Temperature, TopK, TopP, Typical
 from unspool.engine import (
     EPSILON,
@@ -129,6 +128,6 @@ def test_any_vocabulary_on_any_number_of_threads(chain, vocabulary, threads, mon
     # If 200,000 tokens crowd around a threshold, half of the rows are uncertain.
     assert found.certain.sum() >= (2 if vocabulary == 200_000 else 5)
     for row in np.flatnonzero(found.certain):
-        token, logp = draw_exactly(scores[row], chain, u[row])
+        token, logp = draw_exactly(torch.from_numpy(scores[row]), chain, u[row])
         assert (found.token[row], found.logp[row]) == (token, pytest.approx(logp, abs=2e-6))
     np.testing.assert_array_equal(scores, before)
