@@ -7,16 +7,18 @@ import pytest
 import torch
 
 from unspool.decode.arguments import (
+    Checked,
+    as_bool,
     as_matrix,
     as_number,
     as_whole,
     biases,
-    check_bool,
-    check_int,
-    check_number,
+    flag,
     function_of,
     ids,
+    integer,
     items,
+    number,
     one_of,
     set_fields,
     shown,
@@ -30,6 +32,13 @@ from unspool.testing import random_table
 @dataclass(frozen=True)
 class Rule:
     p: object = 0.5
+
+
+@dataclass(frozen=True)
+class CheckedRule(Checked):
+    p: float = number(0.5, at_least=0, advice="Mend it.")
+    k: int | None = integer(None, at_least=0, advice="Mend it.")
+    on: bool = flag(True, advice="Mend it.")
 
 
 def test_number_accepts_what_lies_within_the_bounds():
@@ -74,9 +83,9 @@ def test_whole_refuses_small_and_fractional_values():
 
 
 def test_flag_refuses_truthy_values():
-    check_bool(Rule(True), "p", advice="-")
+    assert as_bool("Rule.p", True, advice="-")
     with pytest.raises(TypeError, match=r"Rule\.p is 1, but must be True or False"):
-        check_bool(Rule(1), "p", advice="-")
+        as_bool("Rule.p", 1, advice="-")
 
 
 def test_ids_make_a_tuple_of_one_or_many():
@@ -118,26 +127,28 @@ def test_within_names_the_ids_and_the_width():
 
 
 @pytest.mark.parametrize(
-    ("check", "given", "kept"),
+    ("name", "given", "kept"),
     [
-        (check_number, np.float32(0.5), 0.5),
-        (check_number, np.float64(0.1), 0.1),
-        (check_number, Fraction(1, 4), 0.25),
-        (check_number, np.int16(3), 3),
-        (check_int, np.int64(3), 3),
+        ("p", np.float32(0.5), 0.5),
+        ("p", np.float64(0.1), 0.1),
+        ("p", Fraction(1, 4), 0.25),
+        ("p", np.int16(3), 3),
+        ("k", np.int64(3), 3),
+        ("k", None, None),
     ],
 )
-def test_a_field_is_kept_as_a_number_of_python(check, given, kept):
-    rule = Rule(given)
-    check(rule, "p", at_least=0, advice="-")
-    assert (rule.p, type(rule.p)) == (kept, type(kept))
+def test_a_field_is_kept_as_a_number_of_python(name, given, kept):
+    value = getattr(CheckedRule(**{name: given}), name)
+    assert (value, type(value)) == (kept, type(kept))
 
 
 def test_a_field_is_named_with_its_technique():
-    with pytest.raises(ValueError, match=r"Rule\.p is -1, but must be a whole number ≥ 0\. Mend it\."):
-        check_int(Rule(-1), "p", at_least=0, advice="Mend it.")
-    with pytest.raises(TypeError, match=r"Rule\.p is '1', but must be a number\. Mend it\."):
-        check_number(Rule("1"), "p", advice="Mend it.")
+    with pytest.raises(ValueError, match=r"CheckedRule\.k is -1, but must be a whole number ≥ 0\. Mend it\."):
+        CheckedRule(k=-1)
+    with pytest.raises(TypeError, match=r"CheckedRule\.p is '1', but must be a number\. Mend it\."):
+        CheckedRule(p="1")
+    with pytest.raises(TypeError, match=r"CheckedRule\.on is 1, but must be True or False\. Mend it\."):
+        CheckedRule(on=1)
 
 
 def test_numbers_beyond_all_reason_are_refused():

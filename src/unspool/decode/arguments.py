@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, field, fields
+from functools import partial
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -37,22 +39,45 @@ def set_fields(it: Any, **values: Any) -> None:
         object.__setattr__(it, name, value)
 
 
-def check_number(it: Any, field: str, **limits: Any) -> None:
-    """Check a numeric field of a dataclass (see `as_number`) and convert it to Python's type."""
-    set_fields(it, **{field: as_number(f"{type(it).__name__}.{field}", getattr(it, field), **limits)})
+class Checked:
+    """Base class of dataclasses with fields that check their values (`number`, `integer`, …)."""
+
+    def __post_init__(self) -> None:
+        for name, rule in ((it.name, it.metadata) for it in fields(self)):  # type: ignore[arg-type]
+            if rule and not (getattr(self, name) is None and rule["optional"]):
+                value = rule["check"](f"{type(self).__name__}.{name}", getattr(self, name))
+                set_fields(self, **{name: value})
 
 
-def check_int(it: Any, field: str, **limits: Any) -> None:
-    """Check an integer field of a dataclass (see `as_whole`) and convert it to int."""
-    set_fields(it, **{field: as_whole(f"{type(it).__name__}.{field}", getattr(it, field), **limits)})
+def _checked_field(check: Callable[[str, Any], Any], default: Any, optional: bool = False) -> Any:
+    return field(default=default, metadata={"check": check, "optional": optional or default is None})
 
 
-def check_bool(it: Any, field: str, *, advice: str) -> None:
-    """Check a boolean field of a dataclass."""
-    value = getattr(it, field)
+def number(default: Any = MISSING, *, optional: bool = False, **limits: Any) -> Any:
+    """A field that holds a number (see `as_number`); None is allowed if it is optional or the default."""
+    return _checked_field(partial(as_number, **limits), default, optional)
+
+
+def integer(default: Any = MISSING, **limits: Any) -> Any:
+    """A field that holds an integer (see `as_whole`); None is allowed if it is the default."""
+    return _checked_field(partial(as_whole, **limits), default)
+
+
+def flag(default: bool, *, advice: str) -> Any:
+    """A field that holds True or False."""
+    return _checked_field(partial(as_bool, advice=advice), default)
+
+
+def token_ids(default: Any) -> Any:
+    """A field that holds one or several token ids (see `ids`); None is allowed if it is the default."""
+    return _checked_field(partial(ids, empty=default == ()), default)
+
+
+def as_bool(name: str, value: Any, *, advice: str) -> bool:
+    """True or False."""
     if not isinstance(value, bool):
-        name = f"{type(it).__name__}.{field}"
         raise TypeError(f"{name} is {shown(value)}, but must be True or False. {advice}")
+    return value
 
 
 def as_number(
@@ -62,9 +87,10 @@ def as_number(
     above: float = -math.inf,
     at_least: float = -math.inf,
     at_most: float = math.inf,
+    below: float = math.inf,
     advice: str,
 ) -> float:
-    """A finite number with above < value and at_least ≤ value ≤ at_most, as an int or float."""
+    """A finite number between the limits, as an int or float."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} is {shown(value)}, but must be a number. {advice}")
     try:
@@ -72,10 +98,10 @@ def as_number(
         size = float(number)
     except OverflowError:  # an integer beyond the range of floats
         number = size = math.inf
-    if math.isfinite(size) and above < size and at_least <= size <= at_most:
+    if math.isfinite(size) and above < size < below and at_least <= size <= at_most:
         return number
     low = f"{above:g} < " if above > -math.inf else f"{at_least:g} ≤ " if at_least > -math.inf else ""
-    high = f" ≤ {at_most:g}" if at_most < math.inf else ""
+    high = f" ≤ {at_most:g}" if at_most < math.inf else f" < {below:g}" if below < math.inf else ""
     allowed = f"a finite number, {low}{name.rpartition('.')[2]}{high}" if low or high else "a finite number"
     raise ValueError(f"{name} is {shown(value)}, but must be {allowed}. {advice}")
 

@@ -121,7 +121,6 @@ class BatchScheduler:
         return hidden_MD, step, slot
 
     def select(self, slot: Slot, rows: Sequence[int]) -> None:
-        """Reorder, repeat or drop the rows of a slot."""
         slot.rows = [slot.rows[row] for row in rows]
 
     def extend(self, requests: Sequence[tuple[Slot, Tensor]]) -> list[Step | Exception]:
@@ -152,7 +151,6 @@ class BatchScheduler:
             results[slot] = _crop_attention(own, slot.columns)
 
     def rewind(self, slot: Slot, tokens: int) -> None:
-        """Remove the last tokens of the rows of a slot."""
         self.sweep()
         if not slot.rows:
             raise SlotClosed
@@ -273,12 +271,10 @@ class CachedPrefixModel(DelegatingModel):
 
     @property
     def rewindable(self) -> Self | None:
-        """This model, if the original can rewind."""
         return None if self.model.rewindable is None else self
 
     @property
     def prompt_reading(self) -> Self | None:
-        """This model, if the original has the ability."""
         return None if self.model.prompt_reading is None else self
 
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, SlotState]:
@@ -297,11 +293,9 @@ class CachedPrefixModel(DelegatingModel):
         return hidden_MD, step, self._state_of(slot)
 
     def step(self, state: SlotState, tokens_N: Tensor) -> tuple[Step, SlotState]:
-        """Append one token to every row."""
         return self.extend(state, tokens_N[:, None])
 
     def extend(self, state: SlotState, tokens_NT: Tensor) -> tuple[Step, SlotState]:
-        """Append T tokens to every row."""
         self.batch.select(state.slot, state.rows)
         (result,) = self.batch.extend([(state.slot, tokens_NT)])
         if isinstance(result, Exception):
@@ -309,7 +303,6 @@ class CachedPrefixModel(DelegatingModel):
         return result, _all_rows(state.slot)
 
     def rewind(self, state: SlotState, tokens: int) -> SlotState:
-        """Remove the last `tokens` tokens of every row."""
         self.batch.select(state.slot, state.rows)
         self.batch.rewind(state.slot, tokens)
         return _all_rows(state.slot)

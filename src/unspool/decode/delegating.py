@@ -16,41 +16,33 @@ class SameTokens(Abilities):
 
     @property
     def vocab_size(self) -> int:
-        """Delegated."""
         return self.model.vocab_size
 
     @property
     def context(self) -> int | None:
-        """Delegated."""
         return self.model.context
 
     def prompts_read(self, prompt: Sequence[int]) -> Sequence[tuple[StepModel, Sequence[int]]]:
-        """The model reads the prompt."""
         return [(self.model, prompt)]
 
     @property
     def tokenizer(self) -> TokenizerLike | None:
-        """Delegated."""
         return self.model.tokenizer
 
     @property
     def eos_ids(self) -> frozenset[int]:
-        """Delegated."""
         return self.model.eos_ids
 
     @property
     def is_encoder_decoder(self) -> bool:
-        """Delegated."""
         return self.model.is_encoder_decoder
 
     @property
     def source_vocab_size(self) -> int | None:
-        """Delegated."""
         return self.model.source_vocab_size
 
     @property
     def source_tokenizer(self) -> TokenizerLike | None:
-        """Delegated."""
         return self.model.source_tokenizer
 
 
@@ -62,7 +54,6 @@ class DelegatingModel(SameTokens):
 
     @property
     def output_matrix(self) -> Tensor | None:
-        """Delegated."""
         return self.model.output_matrix
 
 

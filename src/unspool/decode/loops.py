@@ -209,7 +209,6 @@ class StopOnLoop:
     span: int = STOP_SPAN
 
     def __call__(self, hypothesis: Hypothesis) -> Hypothesis:
-        """Return the hypothesis as it is, or ended."""
         loop = find_loop(hypothesis.tokens, self.repeats, self.span)
         if loop is None or not self.agrees(hypothesis, loop):
             return hypothesis
@@ -224,7 +223,6 @@ class StopOnApproximateLoop:
     stride: int = STRIDE
 
     def __call__(self, hypothesis: Hypothesis) -> Hypothesis:
-        """Return the hypothesis as it is, or ended."""
         checked = self.exact(hypothesis)
         if checked.finish_reason is not None or len(hypothesis.tokens) % self.stride:
             return checked

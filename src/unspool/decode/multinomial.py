@@ -29,7 +29,6 @@ class Multinomial:
     """A sample from the distribution."""
 
     def draw(self, scores_NV: Tensor, step: Step, rngs: Sequence[Random]) -> Tensor:  # noqa: ARG002
-        """(N, V) → (N)."""
         peaks(scores_NV)
         N, V = scores_NV.shape
         # softmax, not exp: exp of −∞ is several times slower on a CPU.

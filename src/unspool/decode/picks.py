@@ -20,7 +20,18 @@ from torch import Tensor
 
 from unspool.basis.kappa_rule import KappaRule, KappaStep
 from unspool.basis.work import DEFAULT_BUDGET
-from unspool.decode.arguments import check_int, check_number, function_of, items, one_of, set_fields, shown
+from unspool.decode.arguments import (
+    Checked,
+    as_number,
+    as_whole,
+    function_of,
+    integer,
+    items,
+    number,
+    one_of,
+    set_fields,
+    shown,
+)
 from unspool.decode.delegating import original
 from unspool.decode.fast_sampling import best_tokens
 from unspool.decode.multinomial import Multinomial, invert
@@ -45,7 +56,6 @@ class ArgMax:
     """
 
     def draw(self, scores_NV: Tensor, step: Step, rngs: Sequence[Random]) -> Tensor:  # noqa: ARG002
-        """(N, V) → (N)."""
         best = best_tokens(scores_NV, 1) if scores_NV.numel() > TORCH_ARGMAX_SCORES else None
         return scores_NV.argmax(dim=-1) if best is None else best[1][:, 0]
 
@@ -65,59 +75,43 @@ class TauRule(Protocol):
         ...
 
 
+TAU: dict[str, Any] = {"above": 0, "below": 1, "advice": "Common values are 0.001 … 0.9; 1 accepts no token."}
+"""The limits of a threshold."""
+
+
 @dataclass(frozen=True)
-class ConstantTau:
+class ConstantTau(Checked):
     """BA-ε: the same τ for all rows."""
 
-    tau: float
-
-    def __post_init__(self) -> None:
-        check_tau(self, "tau")
+    tau: float = number(**TAU)
 
     def __call__(self, logp_NV: Tensor) -> list[float]:
-        """τ for every row."""
         return [self.tau] * len(logp_NV)
 
 
 @dataclass(frozen=True)
-class EtaTau:
+class EtaTau(Checked):
     """BA-η: min(η, √η · e^(−H))."""
 
-    eta: float
-
-    def __post_init__(self) -> None:
-        check_tau(self, "eta")
+    eta: float = number(**TAU)
 
     def __call__(self, logp_NV: Tensor) -> list[float]:
-        """τ for every row, lower for a higher entropy."""
         p_NV = logp_NV.exp()
         entropy_N = -(p_NV * logp_NV.masked_fill(p_NV == 0, 0.0)).sum(dim=-1)
         return [min(self.eta, math.sqrt(self.eta) * math.exp(-h)) for h in entropy_N.tolist()]
 
 
 @dataclass(frozen=True)
-class NucleusTau:
+class NucleusTau(Checked):
     """BA-nucleus: the probability of the least probable token that top-p keeps."""
 
-    p: float
-
-    def __post_init__(self) -> None:
-        check_tau(self, "p")
+    p: float = number(**TAU)
 
     def __call__(self, logp_NV: Tensor) -> list[float]:
-        """The boundary of the nucleus of each row."""
         kept_NV = TopP(self.p).keeps(logp_NV)
         boundary: list[float] = logp_NV.masked_fill(~kept_NV, 0.0).amin(dim=-1).exp().tolist()
         # τ must be below 1, even if one token has nearly all the mass.
         return [min(tau, 1 - 1e-9) for tau in boundary]
-
-
-def check_tau(rule: TauRule, field: str) -> None:
-    """Refuse a threshold outside 0 < τ < 1."""
-    check_number(rule, field, above=0, at_most=1, advice="Common values are 0.001 … 0.9.")
-    if getattr(rule, field) == 1:
-        name = f"{type(rule).__name__}.{field}"
-        raise ValueError(f"{name} is 1, but must be below 1: a threshold of 1 accepts no token.")
 
 
 TAU_RULES: dict[str, type] = {"ConstantTau": ConstantTau, "EtaTau": EtaTau, "NucleusTau": NucleusTau}
@@ -155,7 +149,7 @@ def _fingerprint(W_VD: Tensor) -> bytes:
 
 
 @dataclass(frozen=True)
-class BasisAware:
+class BasisAware(Checked):
     """BasisAware(0.1, rank=20), as the last argument of Sample: basis-aware sampling.
 
     It keeps an improbable token if the softmax bottleneck proves that its true probability is positive.
@@ -183,36 +177,31 @@ class BasisAware:
     width of the model if that is smaller."""
     on: Literal["model", "processed"] = "model"
     """The tested probabilities: the model's, or those after earlier transforms."""
-    retries: int = 100
-    exact_up_to: int = 2048
+    retries: int = integer(100, at_least=1, advice="100 is plenty.")
+    exact_up_to: int = integer(2048, at_least=0, advice="2048 is affordable on a CPU.")
     """Maximum rank of exact tests; above it a test takes seconds, and the κ rule decides, without a proof."""
     rule: KappaRule | None = None
     """The κ rule of this model (see `BasisTest.calibrate_kappa`); None: `KappaRule.typical`, fitted on
     another."""
-    budget: float | None = DEFAULT_BUDGET
+    budget: float | None = number(
+        DEFAULT_BUDGET, above=0, optional=True, advice=f"{DEFAULT_BUDGET:g} is a second; None is no limit."
+    )
     """Maximum work of one test, in multiplications (`unspool.basis.work`): about a second of one core. Beyond
     it the token is undecided and counts as rejected. None: no limit."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not function_of(self.tau, 1):
-            check_number(
-                self, "tau", above=0, at_most=1, advice="A rule such as NucleusTau(0.9) is allowed, too."
-            )
-            set_fields(self, tau=ConstantTau(self.tau))  # type: ignore[arg-type]
+            advice = "A rule such as NucleusTau(0.9) is allowed, too."
+            set_fields(self, tau=ConstantTau(as_number("BasisAware.tau", self.tau, advice=advice)))
         if self.rank is not None and not (isinstance(self.rank, str) and self.rank == "auto"):
             advice = f'None uses every direction, "auto" {AUTO_RANK} or as many as there are.'
-            check_int(self, "rank", at_least=0, advice=advice)
-        check_int(self, "retries", at_least=1, advice="100 is plenty.")
-        check_int(self, "exact_up_to", at_least=0, advice="2048 is affordable on a CPU.")
+            set_fields(self, rank=as_whole("BasisAware.rank", self.rank, at_least=0, advice=advice))
         one_of("BasisAware.on", self.on, ("model", "processed"))
         if self.rule is not None and not isinstance(self.rule, KappaRule):
             raise TypeError(
                 f"BasisAware.rule is {shown(self.rule)}, but must be a KappaRule, such as "
                 "BasisTest.calibrate_kappa gives, or None."
-            )
-        if self.budget is not None:
-            check_number(
-                self, "budget", above=0, advice=f"{DEFAULT_BUDGET:g} is about a second; None is no limit."
             )
 
     @classmethod
@@ -296,7 +285,6 @@ class BoundBasisAware:
     counts: dict[int, dict[str, float]] = field(default_factory=dict)
 
     def draw(self, scores_NV: Tensor, step: Step, rngs: Sequence[Random]) -> Tensor:
-        """(N, V) → (N)."""
         tested_NV = scores_NV if self.pick.on == "processed" else step.logp_NV
         taus = items("the result of BasisAware.tau", self.pick.tau(tested_NV), "a list of a τ for each row")  # type: ignore[operator]
         rows = zip(scores_NV, tested_NV, taus, rngs, strict=True)

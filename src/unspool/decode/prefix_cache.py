@@ -53,13 +53,11 @@ class RowTokens:
             self.lengths_N[row] += len(text)
 
     def rewind(self, rows: Sequence[int], tokens: int) -> None:
-        """Remove the last tokens of some rows."""
         for row in rows:
             self.lengths_N[row] -= tokens
             self._tokens_NC[row, self.lengths_N[row] :] = NO_TOKEN
 
     def select(self, rows: Sequence[int]) -> None:
-        """Reorder, repeat or drop rows."""
         self._tokens_NC, self.lengths_N = self._tokens_NC[list(rows)], self.lengths_N[list(rows)]
 
     def longest_match(self, text: Sequence[int]) -> tuple[int, int]:
@@ -103,7 +101,6 @@ class SlotState:
     rows: tuple[int, ...]
 
     def select(self, rows_M: Tensor) -> SlotState:
-        """Reorder, repeat or drop rows."""
         return replace(self, rows=tuple(self.rows[row] for row in rows_M.tolist()))
 
 

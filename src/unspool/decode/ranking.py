@@ -19,7 +19,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import check_number
+from unspool.decode.arguments import Checked, number
 from unspool.interfaces import Step
 
 
@@ -35,7 +35,6 @@ class Sum:
     """
 
     def __call__(self, total: float, length: int) -> float:  # noqa: ARG002
-        """The sum, for any length."""
         return total
 
 
@@ -44,7 +43,7 @@ MAX_ALPHA = 10.0
 
 
 @dataclass(frozen=True)
-class Length:
+class Length(Checked):
     """Length penalty: divide the sum of the scores by a power of the length.
 
         s(y) = Σ_t log p(y_t | y_{<t}) / |y|^α
@@ -56,19 +55,16 @@ class Length:
     papers.bib: murray2018correcting
     """
 
-    alpha: float = 1.0
-
-    def __post_init__(self) -> None:
-        advice = "0 is the plain sum, 1 the mean."
-        check_number(self, "alpha", at_least=-MAX_ALPHA, at_most=MAX_ALPHA, advice=advice)
+    alpha: float = number(
+        1.0, at_least=-MAX_ALPHA, at_most=MAX_ALPHA, advice="0 is the plain sum, 1 the mean."
+    )
 
     def __call__(self, total: float, length: int) -> float:
-        """The score of a hypothesis of `length` ≥ 1 tokens whose scores sum to `total`."""
         return float(total / length**self.alpha)
 
 
 @dataclass(frozen=True)
-class GNMT:
+class GNMT(Checked):
     """GNMT length penalty: a power of the length, flat for short hypotheses.
 
         s(y) = Σ_t log p(y_t | y_{<t}) / lp(y),    lp(y) = ((5 + |y|) / 6)^α
@@ -79,19 +75,16 @@ class GNMT:
     papers.bib: wu2016google
     """
 
-    alpha: float = 0.6
-
-    def __post_init__(self) -> None:
-        advice = "0 is the plain sum, 0.6 the paper's choice."
-        check_number(self, "alpha", at_least=-MAX_ALPHA, at_most=MAX_ALPHA, advice=advice)
+    alpha: float = number(
+        0.6, at_least=-MAX_ALPHA, at_most=MAX_ALPHA, advice="0 is the plain sum, 0.6 the paper's choice."
+    )
 
     def __call__(self, total: float, length: int) -> float:
-        """The score of a hypothesis of `length` tokens whose scores sum to `total`."""
         return float(total / ((5 + length) / 6) ** self.alpha)
 
 
 @dataclass(frozen=True)
-class Coverage:
+class Coverage(Checked):
     """Coverage penalty: lower the score for source tokens without attention.
 
         s(y, x) = log p(y | x) / lp(y) + cp(x, y),    cp(x, y) = β Σ_i log min(Σ_t a_ti, 1)
@@ -108,15 +101,7 @@ class Coverage:
     hypotheses that all miss one word can be compared.
     """
 
-    beta: float = 0.2
-
-    def __post_init__(self) -> None:
-        check_number(
-            self,
-            "beta",
-            at_least=0,
-            advice="The paper uses 0.2; to ignore coverage, leave it out.",
-        )
+    beta: float = number(0.2, at_least=0, advice="The paper uses 0.2; to ignore coverage, leave it out.")
 
     def __call__(self, attended: Attended) -> Tensor:
         """(N): the penalty of every row if it ends with its next token."""
@@ -134,12 +119,10 @@ class Attended:
 
     @classmethod
     def begin(cls, step: Step) -> Attended:
-        """The attention of the first step."""
         first_NS = _attention(step).double()
         return cls(first_NS, first_NS != 0)
 
     def select(self, rows_M: Tensor) -> Attended:
-        """Reorder, repeat or drop rows."""
         return Attended(self.sum_NS.index_select(0, rows_M), self.real_NS.index_select(0, rows_M))
 
     def plus(self, step: Step) -> Attended:
@@ -204,7 +187,6 @@ class FirstFull:
     """
 
     def __call__(self, status: BeamStatus) -> bool:  # noqa: ARG002
-        """True."""
         return True
 
 
@@ -217,7 +199,6 @@ class Heuristic:
     """
 
     def __call__(self, status: BeamStatus) -> bool:
-        """True if s(σ, ℓ) ≤ w."""
         return status.penalty(status.total, status.length) <= status.worst
 
 
@@ -231,7 +212,6 @@ class Proved:
     """
 
     def __call__(self, status: BeamStatus) -> bool:
-        """True if max( s(σ, ℓ), s(σ, L) ) ≤ w."""
         at = status.penalty
         best = max(at(status.total, status.length), at(status.total, status.limit))
         return not status.rising and best <= status.worst

@@ -48,7 +48,6 @@ class Exits(SameTokens):
                 )
 
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, LMState]:
-        """Read the prompts."""
         with eval_inference(self.model):
             if self.model.engine == "compiled":
                 state = prompt_state(self.model, len(prompts))
@@ -57,7 +56,6 @@ class Exits(SameTokens):
             return self._predict(tokens_NT, past), past
 
     def step(self, state: LMState, tokens_N: Tensor) -> tuple[Step, LMState]:
-        """Append one token to every row."""
         with eval_inference(self.model):
             if isinstance(state, CompiledState):
                 return state.exits(tokens_N[:, None].tolist(), self.layers), state

@@ -34,7 +34,6 @@ class RNNEncoderConfig:
         check_fractions(self, "dropout")
 
     def build(self, embed: nn.Embedding) -> RNNEncoder:
-        """Build an encoder that uses this embedding."""
         return RNNEncoder(self, embed)
 
 
@@ -58,7 +57,6 @@ class RNNEncoder(nn.Module):
 
     @property
     def context(self) -> None:
-        """None: no limit."""
         return
 
     @property
@@ -88,7 +86,6 @@ class TransformerEncoderConfig(TransformerShape):
         check_sizes(self, "layers")
 
     def build(self, embed: nn.Embedding) -> TransformerEncoder:
-        """Build an encoder that uses this embedding."""
         return TransformerEncoder(self, self.layers, embed)
 
 

@@ -95,12 +95,10 @@ class Labeller(nn.Module, Abilities):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The labels."""
         return self.config.labels
 
     @property
     def context(self) -> int | None:
-        """The maximum number of tokens; None means no limit."""
         most: int | None = self.encoder.context
         return most
 
@@ -111,18 +109,15 @@ class Labeller(nn.Module, Abilities):
 
     @property
     def attention_reading(self) -> Self | None:
-        """This model if its encoder is a Transformer, else None."""
         return self if isinstance(self.encoder, TransformerEncoder) else None
 
     @property
     def attention_heads(self) -> tuple[tuple[int, int], ...]:
-        """(layers, heads) of the encoder."""
         shape: Any = self.config.encoder
         return ((shape.layers, shape.heads),)
 
     @property
     def sense_head(self) -> Kerbs | None:
-        """The head if it is KerBS, else None."""
         return self.head if isinstance(self.head, Kerbs) else None
 
     def hidden(self, tokens_NT: Tensor, lengths_N: Tensor, attentions: list[Tensor] | None = None) -> Tensor:
@@ -130,11 +125,9 @@ class Labeller(nn.Module, Abilities):
         raise NotImplementedError
 
     def hidden_for(self, batch: Batch, attentions: list[Tensor] | None = None) -> Tensor:
-        """(N, U, D): `hidden` of a batch."""
         raise NotImplementedError
 
     def read_attention(self, batch: Batch) -> tuple[Tensor, tuple[AttentionStack, ...]]:
-        """`hidden_for`, and the attention weights of the encoder."""
         attentions: list[Tensor] = []
         hidden_NUD = self.hidden_for(batch, attentions)
         return hidden_NUD, (AttentionStack(tuple(attentions), batch.lengths_N),)
@@ -208,7 +201,6 @@ class ClassifierConfig(LabellerConfig):
     """Settings of a classifier."""
 
     def build(self, tokenizer: TokenizerLike | None = None) -> Classifier:
-        """Build a model with random weights."""
         return Classifier(self, tokenizer)
 
 
@@ -227,7 +219,6 @@ class Classifier(Labeller):
         return hidden
 
     def hidden_for(self, batch: Batch, attentions: list[Tensor] | None = None) -> Tensor:
-        """(N, 1, D)."""
         return self.hidden(batch.inputs_NT, batch.lengths_N, attentions).unsqueeze(1)
 
     @inference_method
@@ -246,7 +237,6 @@ class TaggerConfig(LabellerConfig):
     """Settings of a tagger."""
 
     def build(self, tokenizer: TokenizerLike | None = None) -> Tagger:
-        """Build a model with random weights."""
         return Tagger(self, tokenizer)
 
 
@@ -271,7 +261,6 @@ class Tagger(Labeller):
         return hidden
 
     def hidden_for(self, batch: Batch, attentions: list[Tensor] | None = None) -> Tensor:
-        """(N, T, D)."""
         return self.hidden(batch.inputs_NT, batch.lengths_N, attentions)
 
     @inference_method

@@ -53,7 +53,6 @@ class MaskedLMConfig(TransformerShape, VocabularyOptions):
         check_sizes(self, "vocab_size", "layers")
 
     def build(self, tokenizer: TokenizerLike | None = None) -> MaskedLM:
-        """A model of this shape, with random weights."""
         return MaskedLM(self, tokenizer)
 
 
@@ -64,7 +63,6 @@ class MaskedModel(SequenceModel):
 
     @property
     def context(self) -> int | None:
-        """The most tokens of a text; None: any number."""
         limit: int | None = self.config.context
         return limit
 
@@ -75,12 +73,10 @@ class MaskedModel(SequenceModel):
 
     @property
     def infilling(self) -> Any:
-        """This model."""
         return self
 
     @property
     def attention_reading(self) -> Any:
-        """This model."""
         return self
 
     def embedded(self, texts_NT: Tensor) -> Tensor:
@@ -90,12 +86,10 @@ class MaskedModel(SequenceModel):
         return torch.where(hidden_NT[..., None], self.mask.to(shown_NTD.dtype), shown_NTD)
 
     def hidden_for(self, batch: Batch) -> Tensor:
-        """(N, T, D) of texts with masked positions."""
         hidden_NTD: Tensor = self.read_hidden(batch)[0]
         return hidden_NTD
 
     def read_attention(self, batch: Batch) -> tuple[Tensor, tuple[AttentionStack, ...]]:
-        """`hidden_for`, and the attention weights of every layer."""
         stacks: list[AttentionStack] = []
         hidden_NTD, _ = self.read_hidden(batch, stacks)
         return hidden_NTD, tuple(stacks)
@@ -107,7 +101,6 @@ class MaskedModel(SequenceModel):
         raise NotImplementedError
 
     def start(self, prompts: Sequence[Sequence[int]]) -> NoReturn:
-        """Raise ValueError: a masked model does not predict a next token."""
         del prompts
         raise ValueError(
             f"{type(self).__name__} is a masked model and does not generate token by token: decode it with "
@@ -115,7 +108,6 @@ class MaskedModel(SequenceModel):
         )
 
     def step(self, state: Any, tokens_N: Tensor) -> NoReturn:
-        """Raise ValueError, like `start`."""
         del state, tokens_N
         self.start([])
 
@@ -140,7 +132,6 @@ class MaskedLM(MaskedModel):
 
     @property
     def attention_heads(self) -> tuple[tuple[int, int], ...]:
-        """Its layers, and the heads in each."""
         return ((self.config.layers, self.config.heads),)
 
     def hidden(self, texts_NT: Tensor, lengths_N: Tensor, attentions: list[Tensor] | None = None) -> Tensor:

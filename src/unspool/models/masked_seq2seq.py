@@ -52,7 +52,6 @@ class MaskedSeq2SeqConfig(TransformerShape, PairOptions):
         check_sizes(self, "vocab_size", "source_vocab_size", "encoder_layers", "decoder_layers", "longest")
 
     def build(self, tokenizer: TokenizerLike | None = None) -> MaskedSeq2Seq:
-        """A model of this shape, with random weights."""
         return MaskedSeq2Seq(self, tokenizer)
 
 
@@ -79,7 +78,6 @@ class MaskedSeq2Seq(EncoderDecoder, MaskedModel):
 
     @property
     def attention_heads(self) -> tuple[tuple[int, int], ...]:
-        """The layers of encoder and decoder, and the heads in each."""
         c = self.config
         return ((c.encoder_layers, c.heads), (c.decoder_layers, c.heads))
 

@@ -45,7 +45,6 @@ class RNNConfig(VocabularyOptions):
         check_fractions(self, "dropout")
 
     def build(self, tokenizer: TokenizerLike | None = None) -> RNNLM:
-        """A model of this shape, with random weights."""
         return RNNLM(self, tokenizer)
 
 
@@ -57,7 +56,6 @@ class RNNState:
 
     @torch.inference_mode()
     def select(self, rows_M: Tensor) -> RNNState:
-        """Reorder, repeat or drop rows."""
         return RNNState(self.state_NLS.index_select(0, rows_M))
 
 
@@ -77,7 +75,6 @@ class RNNLM(LanguageModel):
 
     @property
     def context(self) -> None:
-        """None: no limit."""
         return
 
     @property
@@ -90,7 +87,6 @@ class RNNLM(LanguageModel):
         return self._read(tokens_NT, None)[0]
 
     def hidden_for(self, batch: Batch) -> Tensor:
-        """(N, T, D): rows are padded on the right, after everything that counts."""
         hidden_NTD, end_NLS = self._read(batch.inputs_NT, batch.begin_NLS)
         self._end_NLS = end_NLS.detach()
         return hidden_NTD
@@ -108,14 +104,12 @@ class RNNLM(LanguageModel):
 
     @inference_method
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, RNNState]:
-        """Read the prompts in one pass."""
         tokens_NT, lengths_N = pad_rows(prompts, self.device)
         _, state_NLS = self.rnn.read(self.embed(tokens_NT), lengths_N=lengths_N)
         return self._predict(self.rnn.top(state_NLS), state_NLS)
 
     @inference_method
     def step(self, state: RNNState, tokens_N: Tensor) -> tuple[Step, RNNState]:
-        """Append one token to every row."""
         return self._predict(*self.rnn.step(self.embed(tokens_N), state.state_NLS))
 
     def _predict(self, hidden_ND: Tensor, state_NLS: Tensor) -> tuple[Step, RNNState]:

@@ -67,7 +67,6 @@ class RNNSeq2SeqConfig(PairOptions):
             )
 
     def build(self, tokenizer: TokenizerLike | None = None) -> RNNSeq2Seq:
-        """A model of this shape, with random weights."""
         return RNNSeq2Seq(self, tokenizer)
 
 
@@ -81,7 +80,6 @@ class RNNSeq2SeqState:
 
     @torch.inference_mode()
     def select(self, rows_M: Tensor) -> RNNSeq2SeqState:
-        """Reorder, repeat or drop rows."""
         return RNNSeq2SeqState(self.state_NLS.index_select(0, rows_M), self.sources.select(rows_M))
 
 
@@ -114,7 +112,6 @@ class RNNSeq2Seq(EncoderDecoder):
 
     @property
     def context(self) -> None:
-        """None: no limit."""
         return
 
     def read(self, source_NS: Tensor, lengths_N: Tensor) -> tuple[Tensor, EncodedSources]:
@@ -142,7 +139,6 @@ class RNNSeq2Seq(EncoderDecoder):
         return self._read_out(s_NTD, c_NTE)
 
     def hidden_for(self, batch: Batch) -> Tensor:
-        """(N, T, D): targets are padded on the right, after everything that counts."""
         if batch.source_NS is None or batch.source_lengths_N is None:
             raise ValueError("an encoder–decoder learns from pairs, and this batch has no source: give one")
         return self.hidden(batch.inputs_NT, *self.read(batch.source_NS, batch.source_lengths_N))
@@ -154,14 +150,12 @@ class RNNSeq2Seq(EncoderDecoder):
 
     @inference_method
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, RNNSeq2SeqState]:
-        """Read the sources; the Step is about the first token of each translation."""
         source_rows = self.source_ends.sources(prompts, self.context)
         begin_N = torch.full((len(prompts),), self.ends.bos, device=self.device)
         return self.step(RNNSeq2SeqState(*self.read(*pad_rows(source_rows, self.device))), begin_N)
 
     @inference_method
     def step(self, state: RNNSeq2SeqState, tokens_N: Tensor) -> tuple[Step, RNNSeq2SeqState]:
-        """Append one token to every row."""
         c_NE, alpha_NS = self._context(state.state_NLS, state.sources)
         s_ND, state_NLS = self.rnn.step(torch.cat((self.embed(tokens_N), c_NE), dim=-1), state.state_NLS)
         hidden_ND = self._read_out(s_ND, c_NE)

@@ -79,35 +79,29 @@ class SequenceModel(nn.Module, Abilities):
 
     @property
     def vocab_size(self) -> int:
-        """The vocabulary size; token ids are 0 … vocab_size − 1."""
         size: int = self.config.vocab_size
         return size
 
     @property
     def eos_ids(self) -> frozenset[int]:
-        """EOS tokens of the tokenizer or, without one, of the model's files."""
         return self.config_eos_ids if self.tokenizer is None else self.tokenizer.eos_ids
 
     @property
     def output_matrix(self) -> Tensor | None:
-        """(V, D): log p = log_softmax(matrix · hidden); None if the head does not have one."""
         weight: Tensor | None = self.head.weight
         return weight
 
     @property
     def rank_limit(self) -> int | None:
-        """The rank limit of the head."""
         limit: int | None = self.head.rank_limit
         return limit
 
     @property
     def sense_head(self) -> Kerbs | None:
-        """The head if it is KerBS, else None."""
         return self.head if isinstance(self.head, Kerbs) else None
 
     @property
     def device(self) -> torch.device:
-        """The device of the weights."""
         return next(self.parameters()).device
 
 
@@ -138,12 +132,10 @@ class EncoderDecoder(SequenceModel):
 
     @property
     def is_encoder_decoder(self) -> bool:
-        """True."""
         return True
 
     @property
     def source_vocab_size(self) -> int | None:
-        """The size of a separate source vocabulary, or None."""
         size: int | None = self.config.source_vocab_size
         return size
 

@@ -115,7 +115,6 @@ class EncodedSources:
         return replace(sources, source_N=tuple(range(len(sources.tensors[0]))))
 
     def select(self, rows_M: Tensor) -> EncodedSources:
-        """Reorder, repeat or drop rows."""
         source_M = tuple(self.source_N[row] for row in rows_M.tolist())
         if source_M == self.source_N:
             return self

@@ -72,7 +72,6 @@ class TransformerState:
 
     @torch.inference_mode()
     def select(self, rows_M: Tensor) -> TransformerState:
-        """Reorder, repeat or drop rows."""
         prompt_M = self.prompt_N[rows_M]
         same = len(rows_M) == len(self.prompt_N) and torch.equal(prompt_M, self.prompt_N)
         for layer in self.layers:
@@ -142,7 +141,6 @@ class TransformerConfig(TransformerShape, VocabularyOptions):
         return [self.window if layer in self.windowed_layers else None for layer in range(self.layers)]
 
     def build(self, tokenizer: TokenizerLike | None = None) -> TransformerLM:
-        """Build a model with random weights."""
         return TransformerLM(self, tokenizer)
 
 
@@ -166,47 +164,38 @@ class TransformerLM(LanguageModel):
 
     @property
     def context(self) -> int | None:
-        """The maximum number of tokens; None means no limit."""
         return self.config.context
 
     @property
     def layers(self) -> int:
-        """The number of blocks."""
         return self.config.layers
 
     @property
     def rewindable(self) -> Self:
-        """This model."""
         return self
 
     @property
     def joining(self) -> CompiledJoining | None:
-        """Batching of requests in one state, if the engine is compiled."""
         return CompiledJoining() if self.engine == "compiled" else None
 
     @property
     def forking(self) -> CompiledForking | None:
-        """Prefix sharing, if the engine is compiled."""
         return CompiledForking() if self.engine == "compiled" else None
 
     @property
     def prompt_reading(self) -> Self:
-        """This model."""
         return self
 
     @property
     def layered(self) -> Self:
-        """This model."""
         return self
 
     @property
     def attention_heads(self) -> tuple[tuple[int, int], ...]:
-        """(layers, heads)."""
         return ((self.config.layers, self.config.heads),)
 
     @property
     def attention_reading(self) -> Self:
-        """This model."""
         return self
 
     def hidden(
@@ -219,11 +208,9 @@ class TransformerLM(LanguageModel):
         return normed
 
     def hidden_for(self, batch: Batch) -> Tensor:
-        """(N, T, D) of right-padded rows."""
         return self.hidden(batch.inputs_NT)
 
     def read_attention(self, batch: Batch) -> tuple[Tensor, tuple[AttentionStack, ...]]:
-        """`hidden_for`, and the attention weights of every layer."""
         attentions: list[Tensor] = []
         hidden_NTD = self.hidden(batch.inputs_NT, attentions=attentions)
         return hidden_NTD, (AttentionStack(tuple(attentions), batch.lengths_N),)
@@ -257,7 +244,6 @@ class TransformerLM(LanguageModel):
 
     @inference_method
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, LMState]:
-        """Read the prompts in one pass."""
         if self.engine == "compiled":
             state = prompt_state(self, len(prompts))
             return state.read_rows(prompts), state
@@ -289,7 +275,6 @@ class TransformerLM(LanguageModel):
 
     @inference_method
     def step(self, state: LMState, tokens_N: Tensor) -> tuple[Step, LMState]:
-        """Append one token to every row."""
         if isinstance(state, CompiledState):
             return state.step(tokens_N), state
         hidden_ND = self.hidden(tokens_N[:, None], state)[:, 0]
@@ -297,13 +282,11 @@ class TransformerLM(LanguageModel):
 
     @inference_method
     def extend(self, state: LMState, tokens_NT: Tensor) -> tuple[Step, LMState]:
-        """Append T tokens to every row; the Step has T rows per row."""
         if isinstance(state, CompiledState):
             return state.extend(tokens_NT), state
         return predict_step(self.head, self.hidden(tokens_NT, state).flatten(0, 1)), state
 
     def rewind(self, state: LMState, tokens: int) -> LMState:
-        """Drop the last `tokens` tokens of every row."""
         if isinstance(state, CompiledState):
             return state.rewind(tokens)
         return state.truncate(state.length - tokens)

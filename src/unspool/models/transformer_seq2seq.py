@@ -96,7 +96,6 @@ class TransformerSeq2SeqConfig(TransformerShape, PairOptions):
         return RelativePositions(self.heads, self.relative_buckets, self.relative_distance, causal=causal)
 
     def build(self, tokenizer: TokenizerLike | None = None) -> TransformerSeq2Seq:
-        """Build a model with random weights."""
         return TransformerSeq2Seq(self, tokenizer)
 
 
@@ -110,7 +109,6 @@ class TransformerSeq2SeqState:
 
     @torch.inference_mode()
     def select(self, rows_M: Tensor) -> TransformerSeq2SeqState:
-        """Reorder, repeat or drop rows."""
         return TransformerSeq2SeqState(self.past.select(rows_M), self.sources.select(rows_M))
 
 
@@ -161,33 +159,27 @@ class TransformerSeq2Seq(EncoderDecoder):
 
     @property
     def context(self) -> int | None:
-        """The most tokens of each side, of a source with its EOS and of a target with its BOS; None: any."""
         return self.config.context
 
     @property
     def rewindable(self) -> Self:
-        """This model."""
         return self
 
     @property
     def joining(self) -> CompiledJoining | None:
-        """Batching of requests in one state, if the engine is compiled."""
         return CompiledJoining() if self.engine == "compiled" else None
 
     @property
     def attention_heads(self) -> tuple[tuple[int, int], ...]:
-        """The layers of encoder and decoder, and the heads in each."""
         c = self.config
         return ((c.encoder_layers, c.heads), (c.decoder_layers, c.heads))
 
     @property
     def attention_reading(self) -> Self:
-        """This model."""
         return self
 
     @property
     def source_attention_reading(self) -> Self:
-        """This model."""
         return self
 
     def read(self, source_NS: Tensor, lengths_N: Tensor) -> EncodedSources:
@@ -239,11 +231,9 @@ class TransformerSeq2Seq(EncoderDecoder):
         return normed
 
     def hidden_for(self, batch: Batch) -> Tensor:
-        """(N, T, D) of right-padded targets in one parallel pass."""
         return self.hidden(batch.inputs_NT, self.encode(*_sources(batch)))
 
     def read_attention(self, batch: Batch) -> tuple[Tensor, tuple[AttentionStack, ...]]:
-        """`hidden_for`, and the self-attention weights of encoder and decoder."""
         source_NS, source_lengths_N = _sources(batch)
         encoder: list[Tensor] = []
         decoder: list[Tensor] = []
@@ -270,7 +260,6 @@ class TransformerSeq2Seq(EncoderDecoder):
 
     @inference_method
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, TranslationState]:
-        """Read the sources; the Step is about the first token of each translation."""
         source_rows = self.source_ends.sources(prompts, self.context)
         if self.engine == "compiled":
             return self.step(translation_state(self, source_rows), torch.full((len(prompts),), self.ends.bos))
@@ -283,7 +272,6 @@ class TransformerSeq2Seq(EncoderDecoder):
 
     @inference_method
     def step(self, state: TranslationState, tokens_N: Tensor) -> tuple[Step, TranslationState]:
-        """Append one token to every row."""
         if isinstance(state, CompiledState):
             return state.step(tokens_N), state
         weights: list[Tensor] = []
@@ -294,14 +282,12 @@ class TransformerSeq2Seq(EncoderDecoder):
 
     @inference_method
     def extend(self, state: TranslationState, tokens_NT: Tensor) -> tuple[Step, TranslationState]:
-        """Append T tokens to every row; the Step has T rows for each of them."""
         if isinstance(state, CompiledState):
             return state.extend(tokens_NT), state
         hidden_NTD = self.hidden(tokens_NT, state.sources, state.past)
         return predict_step(self.head, hidden_NTD.flatten(0, 1)), state
 
     def rewind(self, state: TranslationState, tokens: int) -> TranslationState:
-        """Forget the last `tokens` tokens of every row."""
         if isinstance(state, CompiledState):
             return state.rewind(tokens)
         state.past.truncate(state.past.length - tokens)

@@ -50,7 +50,6 @@ class TrigramConfig:
         check_positive(self, "beta")
 
     def build(self, tokenizer: TokenizerLike | None = None) -> Trigram:
-        """A model of this shape, with random weights."""
         return Trigram(self, tokenizer)
 
 
@@ -61,7 +60,6 @@ class TrigramState:
     tokens_NT: Tensor
 
     def select(self, rows_M: Tensor) -> TrigramState:
-        """Reorder, repeat or drop rows."""
         return TrigramState(self.tokens_NT.index_select(0, rows_M))
 
 
@@ -81,12 +79,10 @@ class Trigram(LanguageModel):
 
     @property
     def context(self) -> None:
-        """None: no limit."""
         return
 
     @property
     def rewindable(self) -> Self:
-        """This model."""
         return self
 
     def hidden(self, tokens_NT: Tensor) -> Tensor:
@@ -95,7 +91,6 @@ class Trigram(LanguageModel):
         return self._query(before_NT, tokens_NT)
 
     def hidden_for(self, batch: Batch) -> Tensor:
-        """(N, T, D) of right-padded rows."""
         return self.hidden(batch.inputs_NT)
 
     @inference_method
@@ -106,19 +101,16 @@ class Trigram(LanguageModel):
 
     @inference_method
     def step(self, state: TrigramState, tokens_N: Tensor) -> tuple[Step, TrigramState]:
-        """Append one token to every row."""
         return self._predict(TrigramState(torch.cat((state.tokens_NT, tokens_N[:, None]), dim=1)))
 
     @inference_method
     def extend(self, state: TrigramState, tokens_NT: Tensor) -> tuple[Step, TrigramState]:
-        """Append T tokens to every row; the Step has T rows per row."""
         all_NT = torch.cat((state.tokens_NT, tokens_NT), dim=1)
         new = tokens_NT.shape[1]
         hidden_NTD = self._query(all_NT[:, -new - 1 : -1], all_NT[:, -new:])
         return predict_step(self.head, hidden_NTD.flatten(0, 1)), TrigramState(all_NT)
 
     def rewind(self, state: TrigramState, tokens: int) -> TrigramState:
-        """Drop the last `tokens` tokens of every row."""
         return TrigramState(state.tokens_NT[:, : state.tokens_NT.shape[1] - tokens])
 
     def _query(self, before: Tensor, last: Tensor) -> Tensor:

@@ -22,17 +22,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import as_number, check_number
+from unspool.decode.arguments import as_number, number
 from unspool.decode.combine.lockstep import Lockstep
 from unspool.interfaces import Step, StepModel
 
 FLOOR = -1e4
 """Lower bound of log-probabilities that are subtracted."""
+ALPHA: dict[str, Any] = {
+    "at_least": 0,
+    "at_most": 1,
+    "advice": "0 keeps every token, 1 only the most probable one.",
+}
+"""The limits of α."""
 
 
 @dataclass(frozen=True)
@@ -41,21 +47,14 @@ class Contrast(Lockstep):
 
     strong: StepModel
     weak: StepModel
-    alpha: float = 0.1
+    alpha: float = number(0.1, **ALPHA)
     """How probable a token must be to the strong model, as a share of its most probable one."""
-    weight: float = 1.0
+    weight: float = number(1.0, at_least=0, advice="0 leaves the weak model out.")
     """How much the weak model counts."""
-    temperature: float = 1.0
+    temperature: float = number(1.0, above=0, advice="1 leaves the weak model as it is.")
     """Of the weak model: below 1 it is surer of itself."""
-    strong_weight: float = 1.0
+    strong_weight: float = number(1.0, above=0, advice="The paper has 1.")
     """How much the strong model counts."""
-
-    def __post_init__(self) -> None:
-        check_alpha(self)
-        check_number(self, "weight", at_least=0, advice="0 leaves the weak model out.")
-        check_number(self, "temperature", above=0, advice="1 leaves the weak model as it is.")
-        check_number(self, "strong_weight", above=0, advice="The paper has 1.")
-        super().__post_init__()
 
     @classmethod
     def obrien_lewis(cls, strong: StepModel, weak: StepModel, beta: float = 0.5, alpha: float = 0.1) -> Self:
@@ -64,7 +63,6 @@ class Contrast(Lockstep):
         return cls(strong, weak, alpha, weight=beta, strong_weight=1 + beta)
 
     def parts(self) -> tuple[StepModel, ...]:
-        """The strong model, then the weak one."""
         return self.strong, self.weak
 
     def join(self, steps: Sequence[Step]) -> Step:
@@ -86,12 +84,6 @@ def plausible(logp_NV: Tensor, alpha: float) -> Tensor:
     return ~(logp_NV < logp_NV.amax(dim=-1, keepdim=True) + threshold)
 
 
-def check_alpha(contrast: StepModel) -> None:
-    """Refuse an `alpha` outside [0, 1]."""
-    advice = "0 keeps every token, 1 only the most probable one."
-    check_number(contrast, "alpha", at_least=0, at_most=1, advice=advice)
-
-
 @dataclass(frozen=True)
 class DExperts(Lockstep):
     """DExperts(base, expert, anti_expert): steer a model by the difference of an expert and an anti-expert.
@@ -111,12 +103,8 @@ class DExperts(Lockstep):
     base: StepModel
     expert: StepModel
     anti_expert: StepModel
-    weight: float = 2.0
+    weight: float = number(2.0, at_least=0, advice="0 is the base alone, 1 proxy tuning.")
     """α; the paper uses 2 against toxicity."""
-
-    def __post_init__(self) -> None:
-        check_number(self, "weight", at_least=0, advice="0 is the base alone, 1 proxy tuning.")
-        super().__post_init__()
 
     @classmethod
     def proxy_tuning(cls, base: StepModel, tuned: StepModel, untuned: StepModel) -> Self:
@@ -124,7 +112,6 @@ class DExperts(Lockstep):
         return cls(base, tuned, untuned, weight=1.0)
 
     def parts(self) -> tuple[StepModel, ...]:
-        """The base, the expert, the anti-expert."""
         return self.base, self.expert, self.anti_expert
 
     def join(self, steps: Sequence[Step]) -> Step:

@@ -26,21 +26,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import as_whole, items, set_fields
-from unspool.decode.combine.contrast import FLOOR, check_alpha, plausible
+from unspool.decode.arguments import Checked, as_whole, items, number, set_fields
+from unspool.decode.combine.contrast import ALPHA, FLOOR, plausible
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.delegating import SameTokens
 from unspool.interfaces import Step, StepModel
 
 
 @dataclass(frozen=True)
-class EarlyExit(SameTokens):
+class EarlyExit(Checked, SameTokens):
     """EarlyExit(model): a model contrasted with its early layers."""
 
     model: StepModel
     layers: str | tuple[int, ...] = "low"
     """The candidates: "low", "high", or numbers of blocks; a single one is static."""
-    alpha: float = 0.1
+    alpha: float = number(0.1, **ALPHA)
     """Minimum probability of a token as a share of the most probable one."""
 
     candidates: tuple[int, ...] = field(init=False, repr=False, compare=False)
@@ -49,7 +49,7 @@ class EarlyExit(SameTokens):
     """The model whose Steps contain these exits."""
 
     def __post_init__(self) -> None:
-        check_alpha(self)
+        super().__post_init__()
         check_model(self.model)
         if isinstance(self.layers, str) and self.layers not in BUCKETS:
             raise ValueError(
@@ -72,12 +72,10 @@ class EarlyExit(SameTokens):
         set_fields(self, candidates=candidates, exits_model=layered.exits(candidates))
 
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, Any]:
-        """Read the prompts."""
         step, state = self.exits_model.start(prompts)
         return self._contrast(step), state
 
     def step(self, state: Any, tokens_N: Tensor) -> tuple[Step, Any]:
-        """Append one token to every row."""
         step, state = self.exits_model.step(state, tokens_N)
         return self._contrast(step), state
 

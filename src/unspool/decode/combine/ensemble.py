@@ -52,7 +52,6 @@ class Ensemble(Lockstep):
         super().__post_init__()
 
     def parts(self) -> tuple[StepModel, ...]:
-        """The models."""
         return self.models
 
     def join(self, steps: Sequence[Step]) -> Step:

@@ -21,7 +21,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import check_number, set_fields
+from unspool.decode.arguments import number, set_fields
 from unspool.decode.combine.contrast import FLOOR
 from unspool.decode.combine.lockstep import Lockstep, check_model
 from unspool.decode.delegating import SameTokens
@@ -34,14 +34,13 @@ class Guidance(Lockstep):
     """Guidance(model, 1.5): a model that follows its prompt more closely."""
 
     model: StepModel
-    weight: float = 1.5
+    weight: float = number(1.5, at_least=0, advice="1 is the model, 1.5 is common.")
     """γ, the guidance scale."""
     negative: str | Sequence[int] | None = None
     """The negative prompt, a string or token ids; None for the last token of the prompt."""
 
     def __post_init__(self) -> None:
         check_model(self.model)
-        check_number(self, "weight", at_least=0, advice="1 is the model, 1.5 is common.")
         if self.negative is not None and not isinstance(self.negative, str):
             set_fields(self, negative=ids_of(self.model, self.negative, 0))
         if self.negative is None and self.model.is_encoder_decoder:
@@ -49,7 +48,6 @@ class Guidance(Lockstep):
         super().__post_init__()
 
     def parts(self) -> tuple[StepModel, ...]:
-        """The model with its prompt, and with the other one."""
         other = None if self.negative is None else ids_of(self.model, self.negative, 0)
         return self.model, Reprompted(self.model, other)
 
@@ -76,30 +74,24 @@ class Reprompted(SameTokens):
 
     @property
     def rewindable(self) -> Self | None:
-        """This model, if the original is rewindable."""
         return None if self.model.rewindable is None else self
 
     def prompts_read(self, prompt: Sequence[int]) -> Sequence[tuple[StepModel, Sequence[int]]]:
-        """The model with the other prompt."""
         return [(self.model, self._other(prompt))]
 
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, Any]:
-        """Read the other prompt for every row."""
         return self.model.start([self._other(prompt) for prompt in prompts])
 
     def _other(self, prompt: Sequence[int]) -> Sequence[int]:
         return prompt[-1:] if self.prompt is None else self.prompt
 
     def step(self, state: Any, tokens_N: Tensor) -> tuple[Step, Any]:
-        """Delegate to the model."""
         return self.model.step(state, tokens_N)
 
     def extend(self, state: Any, tokens_NT: Tensor) -> tuple[Step, Any]:
-        """Delegate to the model."""
         return self._rewindable().extend(state, tokens_NT)
 
     def rewind(self, state: Any, tokens: int) -> Any:
-        """Delegate to the model."""
         return self._rewindable().rewind(state, tokens)
 
     def _rewindable(self) -> Rewindable:

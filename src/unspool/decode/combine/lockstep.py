@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from torch import Tensor
 
-from unspool.decode.arguments import declares_abilities, shown
+from unspool.decode.arguments import Checked, declares_abilities, shown
 from unspool.decode.prompts import reading
 from unspool.interfaces import Abilities, Rewindable, Step, StepModel, TokenizerLike
 
@@ -31,11 +31,10 @@ class States:
     parts: tuple[Any, ...]
 
     def select(self, rows_M: Tensor) -> States:
-        """Reorder, repeat or drop the rows of every part."""
         return States(tuple(part.select(rows_M) for part in self.parts))
 
 
-class Lockstep(Abilities):
+class Lockstep(Checked, Abilities):
     """A StepModel that combines StepModels; a subclass defines its parts and how to join their Steps."""
 
     @abstractmethod
@@ -47,47 +46,40 @@ class Lockstep(Abilities):
         """Combine the Steps of all parts."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_parts(self.parts())
 
     @property
     def vocab_size(self) -> int:
-        """The same for all parts."""
         return self.parts()[0].vocab_size
 
     @property
     def source_vocab_size(self) -> int | None:
-        """The same for all parts."""
         return self.parts()[0].source_vocab_size
 
     @property
     def source_tokenizer(self) -> TokenizerLike | None:
-        """The first source tokenizer of the parts."""
         return next(
             (part.source_tokenizer for part in self.parts() if part.source_tokenizer is not None), None
         )
 
     @property
     def rewindable(self) -> Self | None:
-        """This model, if every part is rewindable."""
         return None if any(part.rewindable is None for part in self.parts()) else self
 
     @property
     def context(self) -> int | None:
-        """The smallest context of the parts."""
         return min((part.context for part in self.parts() if part.context is not None), default=None)
 
     def prompts_read(self, prompt: Sequence[int]) -> Sequence[tuple[StepModel, Sequence[int]]]:
-        """Every part reads the prompt."""
         return [(part, prompt) for part in self.parts()]
 
     @property
     def is_encoder_decoder(self) -> bool:
-        """The same for all parts."""
         return self.parts()[0].is_encoder_decoder
 
     @property
     def tokenizer(self) -> TokenizerLike | None:
-        """The first tokenizer of the parts."""
         return next((part.tokenizer for part in self.parts() if part.tokenizer is not None), None)
 
     @property
@@ -97,11 +89,9 @@ class Lockstep(Abilities):
         return next((part for part in parts if part.tokenizer is not None), parts[0]).eos_ids
 
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, States]:
-        """Every part reads the prompts."""
         return self._joined([part.start(prompts) for part in self.parts()])
 
     def step(self, state: States, tokens_N: Tensor) -> tuple[Step, States]:
-        """Every part appends the same tokens."""
         return self._joined(
             [part.step(past, tokens_N) for part, past in zip(self.parts(), state.parts, strict=True)]
         )
@@ -110,12 +100,10 @@ class Lockstep(Abilities):
         return self.join([step for step, _ in results]), States(tuple(state for _, state in results))
 
     def extend(self, state: States, tokens_NT: Tensor) -> tuple[Step, States]:
-        """Every part appends the same tokens."""
         pairs = zip(self._rewindable(), state.parts, strict=True)
         return self._joined([part.extend(past, tokens_NT) for part, past in pairs])
 
     def rewind(self, state: States, tokens: int) -> States:
-        """Every part removes as many tokens."""
         pairs = zip(self._rewindable(), state.parts, strict=True)
         return States(tuple(part.rewind(past, tokens) for part, past in pairs))
 

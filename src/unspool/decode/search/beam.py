@@ -151,7 +151,6 @@ class Beam(BeamSearch):
     """Beam(5, length_penalty=GNMT(0.6)): the n best texts that beam search finds."""
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
-        """Yield a SearchStep for each step; the texts of a request end when its beam stops."""
         options = self.options.bind(model, job)
         requests = [[BeamState(options, job, request, Tree())] for request in range(len(job.prompts))]
         return run_beams(model, job, requests, grow)

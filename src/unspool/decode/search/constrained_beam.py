@@ -62,7 +62,6 @@ class Phrases:
         return tuple(map(_borders, self.phrases))
 
     def begin(self) -> PhraseProgress:
-        """The progress of an empty text."""
         return PhraseProgress(self, (0,) * len(self.phrases))
 
 
@@ -167,7 +166,6 @@ class ConstrainedBeam(BeamSearch):
         object.__setattr__(self, "phrases", checked_phrases("ConstrainedBeam.phrases", phrases))
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
-        """Yield a SearchStep for each step; the texts of a request end when its beam stops."""
         options = self.options.bind(model, job)
         phrases = Phrases.of(encode_words(phrase, model, "phrase") for phrase in self.phrases)
         _check(phrases, model, job)

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from unspool.decode.arguments import check_int, check_number, set_fields
+from unspool.decode.arguments import as_number, as_whole, set_fields
 from unspool.decode.hypothesis import Hypothesis, Job, Ranked, SearchStep
 from unspool.decode.search.candidates import alternatives
 from unspool.decode.search.sampling import bind_transforms, check_transforms, reshape
@@ -43,10 +43,11 @@ class ContrastiveSearch:
     """Reshape the probabilities before the candidates are chosen."""
 
     def __init__(self, k: int = 4, alpha: float = 0.6, *transforms: Transform) -> None:
-        set_fields(self, k=k, alpha=alpha, transforms=transforms)
-        check_int(self, "k", at_least=1, advice="1 is greedy search, 4 to 10 are usual.")
         advice = "0 is greedy search, 0.6 usual."
-        check_number(self, "alpha", at_least=0, at_most=1, advice=advice)
+        alpha = as_number("ContrastiveSearch.alpha", alpha, at_least=0, at_most=1, advice=advice)
+        advice = "1 is greedy search, 4 to 10 are usual."
+        k = as_whole("ContrastiveSearch.k", k, at_least=1, advice=advice)
+        set_fields(self, k=k, alpha=alpha, transforms=transforms)
         check_transforms("ContrastiveSearch", transforms)
 
     def __repr__(self) -> str:
@@ -58,7 +59,6 @@ class ContrastiveSearch:
     """A chosen token does not change later."""
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
-        """Yield a SearchStep for each token chosen."""
         transforms = bind_transforms(self.transforms, model, job)
         for hypotheses in job.batches(rows_each=self.k):
             yield from self._run(model, job, transforms, hypotheses)
@@ -126,7 +126,6 @@ class SeenVectors:
         return cosine_NKT.masked_fill(~self.real_NT[:, None], -math.inf).amax(dim=-1)
 
     def select(self, rows_M: Tensor) -> SeenVectors:
-        """Reorder, repeat or drop rows."""
         return SeenVectors(self.unit_NTD[rows_M], self.real_NT[rows_M])
 
     def append(self, hidden_ND: Tensor) -> SeenVectors:

@@ -23,7 +23,7 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import LARGEST_BIAS, check_int, check_number, set_fields
+from unspool.decode.arguments import LARGEST_BIAS, as_number, as_whole, set_fields
 from unspool.decode.hypothesis import Job, SearchStep
 from unspool.decode.search.beam import BeamScores, run_beams
 from unspool.decode.search.beam_state import BeamKeywords, BeamOptions, BeamSearch, BeamState, Tree
@@ -49,18 +49,18 @@ class DiverseBeam(BeamSearch):
         **keywords: Unpack[BeamKeywords],
     ) -> None:
         super().__init__(width, *transforms, **keywords)
-        set_fields(self, groups=groups, penalty=penalty)
-        check_int(self, "groups", at_least=1, advice="1 is ordinary beam search.")
+        groups = as_whole("DiverseBeam.groups", groups, at_least=1, advice="1 is ordinary beam search.")
         if width % groups:
             raise ValueError(
                 f"width={width} is not a multiple of groups={groups}: "
                 f"choose a width such as {groups * (width // groups + 1)}"
             )
         advice = "Common values are 0.2 to 0.8; 0 gives every group the same beam."
-        check_number(self, "penalty", at_least=0, at_most=LARGEST_BIAS, advice=advice)
+        limits = {"at_least": 0, "at_most": LARGEST_BIAS}
+        penalty = as_number("DiverseBeam.penalty", penalty, **limits, advice=advice)
+        set_fields(self, groups=groups, penalty=penalty)
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
-        """Yield a SearchStep for each step; the texts of a request end when all its groups stop."""
         options = self.options.bind(model, job)
         share = replace(options, width=options.width // self.groups)
         trees = [Tree() for _ in job.prompts]

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import check_int, check_number
+from unspool.decode.arguments import Checked, integer, number
 from unspool.decode.hypothesis import Hypothesis, Job, SearchStep
 from unspool.decode.rng import torch_generator
 from unspool.interfaces import Infilling, StepModel
@@ -80,7 +80,7 @@ def predict_positions(model: Infilling, job: Job, texts: Sequence[MaskedText]) -
 
 
 @dataclass(frozen=True)
-class MaskPredict:
+class MaskPredict(Checked):
     """MaskPredict(10, lengths=5): predict all tokens at once, then mask the least probable and predict again.
 
         n_t = N · (T − t)/T positions with the lowest p_i are masked;   there y_i = argmax_w p(w | shown, x)
@@ -89,20 +89,15 @@ class MaskPredict:
     first: the `lengths` most probable ones are tried, and the text with the highest mean log p wins.
     """
 
-    iterations: int = 10
+    iterations: int = integer(10, at_least=1, advice="1 predicts all tokens at once.")
     """T: passes over the whole text."""
-    lengths: int = 5
+    lengths: int = integer(5, at_least=1, advice="1 tries only the most probable length.")
     """The length beam: number of lengths tried for each prompt."""
-
-    def __post_init__(self) -> None:
-        check_int(self, "iterations", at_least=1, advice="1 predicts all tokens at once.")
-        check_int(self, "lengths", at_least=1, advice="1 tries only the most probable length.")
 
     streams: ClassVar[bool] = False
     """Any token may still change."""
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
-        """Yield the best texts of each prompt after its last pass."""
         fills = require_infilling(model, self)
         if job.n > self.lengths:
             raise ValueError(f"n={job.n} is more than lengths={self.lengths}: reduce n or increase lengths")
@@ -155,7 +150,7 @@ def _fill_masked(model: Infilling, job: Job, texts: list[MaskedText]) -> None:
 
 
 @dataclass(frozen=True)
-class MaskedDiffusion:
+class MaskedDiffusion(Checked):
     """MaskedDiffusion(20): start with every position masked, and unmask the most probable ones in each step.
 
         s = 1 − i/S:   ŷ_j ~ p(· | shown, x) at all masked positions;   the N·s least probable stay masked
@@ -166,20 +161,15 @@ class MaskedDiffusion:
     each.
     """
 
-    iterations: int = 20
+    iterations: int = integer(20, at_least=1, advice="1 predicts all tokens at once.")
     """S: number of steps."""
-    temperature: float = 0.0
+    temperature: float = number(0.0, at_least=0.0, advice="0 takes the most probable token.")
     """Temperature of the draws; 0 takes the most probable token."""
-
-    def __post_init__(self) -> None:
-        check_int(self, "iterations", at_least=1, advice="1 predicts all tokens at once.")
-        check_number(self, "temperature", at_least=0.0, advice="0 takes the most probable token.")
 
     streams: ClassVar[bool] = True
     """An unmasked token does not change later."""
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
-        """Yield a SearchStep for each step."""
         return self._search(require_infilling(model, self), model.vocab_size, job)
 
     def _search(self, model: Infilling, mask: int, job: Job) -> Iterator[SearchStep]:

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
-from unspool.decode.arguments import as_number, check_int, function_of, set_fields, shown
+from unspool.decode.arguments import Checked, as_number, function_of, integer, set_fields, shown
 from unspool.decode.hypothesis import Hypothesis, Job, SearchStep
 from unspool.decode.search.sampling import Sample
 from unspool.interfaces import Decoder, StepModel
@@ -39,28 +39,25 @@ class Utility(Protocol):
 
 
 @dataclass(frozen=True)
-class ChrF:
+class ChrF(Checked):
     """Character n-gram F-score, 0 … 100, by sacrebleu; `word_order=2` is chrF++."""
 
     needs_text: ClassVar[bool] = True
     """It compares characters, not token ids."""
 
-    char_order: int = 6
-    word_order: int = 0
-    beta: int = 2
+    char_order: int = integer(6, at_least=1, advice="The paper has 6.")
+    word_order: int = integer(0, at_least=0, advice="0 is chrF, 2 is chrF++.")
+    beta: int = integer(2, at_least=1, advice="Recall counts beta times as much; the paper has 2.")
     metric: Any = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_int(self, "char_order", at_least=1, advice="The paper has 6.")
-        check_int(self, "word_order", at_least=0, advice="0 is chrF, 2 is chrF++.")
-        check_int(self, "beta", at_least=1, advice="Recall counts beta times as much; the paper has 2.")
+        super().__post_init__()
         metric = sacrebleu_metrics().CHRF(
             char_order=self.char_order, word_order=self.word_order, beta=self.beta
         )
         object.__setattr__(self, "metric", metric)
 
     def __call__(self, hypothesis: str, reference: str) -> float:
-        """100 for equal texts, 0 if they share no n-gram."""
         if hypothesis == reference:
             return 100.0
         score: float = self.metric.sentence_score(hypothesis, [reference]).score
@@ -72,7 +69,6 @@ class TokenF1:
     """F₁ of the two bags of tokens, 0 … 1: 2 |h ∩ r| / (|h| + |r|)."""
 
     def __call__(self, hypothesis: Sequence[Any], reference: Sequence[Any]) -> float:
-        """1 for equal bags, including two empty ones."""
         if not hypothesis and not reference:
             return 1.0
         shared = (Counter(hypothesis) & Counter(reference)).total()
@@ -80,10 +76,10 @@ class TokenF1:
 
 
 @dataclass(frozen=True)
-class MBR:
+class MBR(Checked):
     """MBR(16, Sample(Epsilon(0.02))): draw 16 texts, return the one with the highest expected utility."""
 
-    samples: int = 16
+    samples: int = integer(16, at_least=2, advice="One text cannot be compared with others.")
     """Number of texts drawn for each prompt."""
     sampler: Decoder = field(default_factory=Sample)
     """The decoder that draws them, or its string; it must return `samples` texts."""
@@ -91,7 +87,7 @@ class MBR:
     """The utility to maximise; None is ChrF(), or TokenF1() without a tokenizer."""
 
     def __post_init__(self) -> None:
-        check_int(self, "samples", at_least=2, advice="One text cannot be compared with others.")
+        super().__post_init__()
         if isinstance(self.sampler, str):
             from unspool.decode.spec import parse  # which imports this module
 
@@ -105,7 +101,6 @@ class MBR:
     """The best text is known after all candidates are compared."""
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
-        """Yield the candidates as they grow, then the best texts."""
         if job.n > self.samples:
             raise ValueError(f"n={job.n} is more than samples={self.samples}: reduce n or increase samples")
         utility = self.utility or (ChrF() if job.detokenizers else TokenF1())

@@ -232,7 +232,6 @@ class Sample:
     """A drawn token does not change later."""
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
-        """Yield a SearchStep for each token drawn."""
         transforms = bind_transforms(self.transforms, model, job)
         pick = self.pick.bind(model, transforms) if isinstance(self.pick, BindablePick) else self.pick
         return run_rows(model, job, transforms, pick)
@@ -260,5 +259,4 @@ class Greedy:
     """A chosen token does not change later."""
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
-        """Yield a SearchStep for each token chosen."""
         return run_rows(model, job, bind_transforms(self.transforms, model, job), ArgMax())

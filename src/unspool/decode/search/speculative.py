@@ -64,7 +64,6 @@ class Speculative:
     """An accepted token does not change later."""
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
-        """Yield a SearchStep for each round; every hypothesis grows by 1 to length + 1 tokens."""
         _check_rewindable(model, "the model")
         check_parts((model, self.draft))
         for prompt, limit in zip(job.prompts, job.limits, strict=True):

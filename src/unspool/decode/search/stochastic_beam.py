@@ -69,7 +69,6 @@ class StochasticBeam(BeamSearch):
         super().__init__(width, *transforms)
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
-        """Yield a SearchStep for each step; the texts of a request end together."""
         options = self.options.bind(model, job)
         rngs = [numpy_generator(job.stream_key(request)) for request in range(len(job.prompts))]
         requests = [
@@ -151,7 +150,6 @@ class BeamSample(BeamSearch):
     """
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
-        """Yield a SearchStep for each step; the texts of a request end when its beam stops."""
         options = self.options.bind(model, job)
         requests = [[BeamState(options, job, request, Tree())] for request in range(len(job.prompts))]
         rngs = [numpy_generator(job.stream_key(request)) for request in range(len(job.prompts))]

@@ -42,7 +42,6 @@ class LogitBias:
         return tuple((int(key[0]), bias) for key, bias in given)
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
-        """(N, V) → (N, V)."""
         peaks(scores_NV)
         tokens, values = zip(*self._pairs(), strict=True)
         within("LogitBias.bias", tokens, scores_NV.shape[1])
@@ -113,7 +112,6 @@ class SequenceBias:
         return SequenceBias([(encode_words(words, model, "sequence"), bias) for words, bias in pairs])
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
-        """(N, V) → (N, V)."""
         peaks(scores_NV, history)
         pairs = biases("SequenceBias.bias", self.bias)
         sequences = known_ids("SequenceBias.bias", [words for words, _ in pairs])
@@ -159,7 +157,6 @@ class BadWords:
         return BadWords({encode_words(one, model, "bad word") for forms in written for one in forms})
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:
-        """(N, V) → (N, V)."""
         peaks(scores_NV, history)
         sequences = known_ids("BadWords.sequences", self.sequences)
         within("BadWords.sequences", {sequence[-1] for sequence in sequences}, scores_NV.shape[1])

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import check_number
+from unspool.decode.arguments import Checked, number
 from unspool.decode.hypothesis import Hypothesis
 from unspool.decode.transforms.scores import alive, cut, peaks, precise
 from unspool.interfaces import Step
 
 
 @dataclass(frozen=True)
-class Mirostat:
+class Mirostat(Checked):
     """Mirostat (version 2): keep the surprise of the text near τ bits per token by feedback.
 
         keep x  ⇔  −log₂ p(x) ≤ μ_t  or  p(x) = max p
@@ -35,12 +35,8 @@ class Mirostat:
     Differs from the paper: S is measured in the truncated distribution, as in llama.cpp, not in the model's.
     """
 
-    tau: float = 5.0
-    lr: float = 0.1
-
-    def __post_init__(self) -> None:
-        check_number(self, "tau", above=0, advice="It is the target surprise in bits: 3 … 8.")
-        check_number(self, "lr", at_least=0, advice="Common is 0.1; 0 keeps mu at 2·tau.")
+    tau: float = number(5.0, above=0, advice="It is the target surprise in bits: 3 … 8.")
+    lr: float = number(0.1, at_least=0, advice="Common is 0.1; 0 keeps mu at 2·tau.")
 
     def mu(self, hypothesis: Hypothesis) -> float:
         """Maximum surprise of the next token of a hypothesis, in bits."""
@@ -48,7 +44,6 @@ class Mirostat:
         return 2 * self.tau - self.lr * (bits - len(hypothesis.scores) * self.tau)
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
-        """(N, V) → (N, V)."""
         peak_N1 = peaks(scores_NV, history)
         floors = [[-self.mu(hypothesis) * math.log(2)] for hypothesis in history]
         floor_N1 = torch.tensor(floors, dtype=torch.float64, device=scores_NV.device)
@@ -63,7 +58,7 @@ WIDTH = 0.3
 
 
 @dataclass(frozen=True)
-class AdaptiveP:
+class AdaptiveP(Checked):
     """Adaptive-P: favour tokens near a target probability, corrected by the average of the text.
 
         s′(x) = 5 − 10 d² / (1 + d),     d = |p(x) − t̂| / 0.3
@@ -80,14 +75,8 @@ class AdaptiveP:
     earlier transforms. p(x) of the next token is, as there, the probability after earlier transforms.
     """
 
-    target: float = 0.5
-    decay: float = 0.9
-
-    def __post_init__(self) -> None:
-        check_number(self, "target", at_least=0, at_most=1, advice="Common is 0.5; lower is more surprising.")
-        check_number(
-            self, "decay", at_least=0, at_most=0.99, advice="Common is 0.9, an average over ten tokens."
-        )
+    target: float = number(0.5, at_least=0, at_most=1, advice="Common is 0.5; lower is more surprising.")
+    decay: float = number(0.9, at_least=0, at_most=0.99, advice="Common is 0.9, an average over ten tokens.")
 
     def adapted_target(self, hypothesis: Hypothesis) -> float:
         """t̂: the target probability of the next token of a hypothesis."""
@@ -97,7 +86,6 @@ class AdaptiveP:
         return min(max(2 * self.target - mean, 0.0), 1.0)
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
-        """(N, V) → (N, V)."""
         peaks(scores_NV, history)
         wanted_N1 = scores_NV.new_tensor(
             [[self.adapted_target(hypothesis)] for hypothesis in history], dtype=torch.float64

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import check_int, ends, ids, set_fields, within
+from unspool.decode.arguments import Checked, ends, ids, integer, set_fields, token_ids, within
 from unspool.decode.hypothesis import Hypothesis, Job
 from unspool.decode.transforms.scores import ban, peaks
 from unspool.interfaces import Step, StepModel
@@ -45,7 +45,6 @@ class ForcedBOS:
         set_fields(self, token=ids("ForcedBOS.token", [self.token])[0])
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
-        """(N, V) → (N, V)."""
         peaks(scores_NV, history)
         within("ForcedBOS.token", [self.token], scores_NV.shape[1])
         return force(
@@ -54,7 +53,7 @@ class ForcedBOS:
 
 
 @dataclass(frozen=True)
-class ForcedEOS:
+class ForcedEOS(Checked):
     """Forced EOS: a text ends with its length-th token at the latest, the end token included.
 
         p′(x) = [x ∈ EOS] / |EOS|   if length − 1 tokens were generated
@@ -65,21 +64,15 @@ class ForcedEOS:
     Differs from Hugging Face: `length` counts generated tokens, without the prompt.
     """
 
-    length: int
-    eos: int | Iterable[int] | None = None
+    length: int = integer(at_least=1, advice="It includes the end token.")
+    eos: int | Iterable[int] | None = token_ids(None)
     """One or more end-of-text tokens, equally probable; None for those of the model."""
-
-    def __post_init__(self) -> None:
-        check_int(self, "length", at_least=1, advice="It includes the end token.")
-        if self.eos is not None:
-            set_fields(self, eos=ids("ForcedEOS.eos", self.eos))
 
     def bind(self, model: StepModel, job: Job) -> ForcedEOS:  # noqa: ARG002
         """Use the end-of-text tokens of the job if none were given."""
         return self if self.eos is not None else replace(self, eos=ends("ForcedEOS.eos", job.eos))
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
-        """(N, V) → (N, V)."""
         peaks(scores_NV, history)
         eos = ends("ForcedEOS.eos", self.eos)
         within("ForcedEOS.eos", eos, scores_NV.shape[1])
@@ -88,7 +81,7 @@ class ForcedEOS:
 
 
 @dataclass(frozen=True)
-class MinLength:
+class MinLength(Checked):
     """Minimum length: ban the end of the text before n tokens.
 
         ban EOS  ⇔  fewer than n tokens were generated
@@ -100,21 +93,15 @@ class MinLength:
     row, see `scores.ban`.
     """
 
-    n: int
-    eos: int | Iterable[int] | None = None
+    n: int = integer(at_least=0, advice="0 is off.")
+    eos: int | Iterable[int] | None = token_ids(None)
     """One or more end-of-text tokens; None for those of the model."""
-
-    def __post_init__(self) -> None:
-        check_int(self, "n", at_least=0, advice="0 is off.")
-        if self.eos is not None:
-            set_fields(self, eos=ids("MinLength.eos", self.eos))
 
     def bind(self, model: StepModel, job: Job) -> MinLength:  # noqa: ARG002
         """Use the end-of-text tokens of the job if none were given."""
         return self if self.eos is not None else replace(self, eos=ends("MinLength.eos", job.eos))
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:
-        """(N, V) → (N, V)."""
         peaks(scores_NV, history)
         eos = ends("MinLength.eos", self.eos)
         within("MinLength.eos", eos, scores_NV.shape[1])

@@ -333,7 +333,6 @@ class Grammar:
         return ready
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:
-        """(N, V) → (N, V)."""
         peaks(scores_NV, history)
         if self.matchers is None:
             raise ValueError(

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import check_int, check_number
+from unspool.decode.arguments import integer, number
 from unspool.decode.transforms.scores import Truncation, alive, precise
 
 if TYPE_CHECKING:
@@ -32,17 +32,14 @@ if TYPE_CHECKING:
 class Kappa(Truncation):
     """Keep tokens whose probability, times κ (and the length of their row), is g or more."""
 
-    g: float
-    width: int
+    g: float = number(at_least=0, advice="0 keeps everything; 0.2 … 40 correspond to τ from 0.01 to 0.9.")
+    width: int = integer(at_least=0, advice="Give the width of the model, such as 576.")
     """The width of the model's output layer (or the rank that the exact test would look at)."""
     lengths: RowLengths | None = None
     """ℓ, the row lengths that g was fitted with; None: ℓ = 1."""
 
     def __post_init__(self) -> None:
-        check_number(
-            self, "g", at_least=0, advice="0 keeps everything; 0.2 … 40 correspond to τ from 0.01 to 0.9."
-        )
-        check_int(self, "width", at_least=0, advice="Give the width of the model, such as 576.")
+        super().__post_init__()
         if self.lengths is not None and not hasattr(self.lengths, "for_vocabulary"):
             raise TypeError(
                 f"Kappa.lengths is a {type(self.lengths).__name__}, but must be unspool.basis.RowLengths. "
@@ -55,7 +52,6 @@ class Kappa(Truncation):
         return cls(rule.threshold(tau), rule.m - 1, rule.lengths)
 
     def keeps(self, logp_NV: Tensor) -> Tensor:
-        """True if κpℓ reaches g, and for the most probable tokens."""
         logp_NV = precise(logp_NV)
         threshold_N1 = math.log(self.g) - log_kappa(logp_NV, self.width + 1) if self.g else -math.inf
         best_NV = logp_NV >= logp_NV.amax(dim=-1, keepdim=True)

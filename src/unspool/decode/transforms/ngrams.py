@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from unspool.decode.arguments import check_bool, check_int, check_number, ids, set_fields
+from unspool.decode.arguments import Checked, flag, integer, number, token_ids
 from unspool.decode.hypothesis import Hypothesis
 from unspool.decode.transforms.penalties import tokens_so_far
 from unspool.decode.transforms.scores import ban_each, peaks
@@ -16,7 +16,7 @@ from unspool.interfaces import Step
 
 
 @dataclass(frozen=True)
-class NoRepeatNgram:
+class NoRepeatNgram(Checked):
     """No repeated n-grams: ban every token that would complete an n-gram for the second time.
 
         ban x  ⇔  (y_{t−n+1}, …, y_{t−1}, x) occurs in y_{<t}
@@ -28,15 +28,10 @@ class NoRepeatNgram:
     banned set this is. If all remaining tokens of a row are banned, see `scores.ban`.
     """
 
-    n: int
-    prompt: bool = True
-
-    def __post_init__(self) -> None:
-        check_int(self, "n", at_least=1, advice="Common values are 3 and 4.")
-        check_bool(self, "prompt", advice="It is whether n-grams of the prompt count.")
+    n: int = integer(at_least=1, advice="Common values are 3 and 4.")
+    prompt: bool = flag(True, advice="It is whether n-grams of the prompt count.")
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:
-        """(N, V) → (N, V)."""
         peaks(scores_NV, history)
         V = scores_NV.shape[1]
         banned = [
@@ -59,7 +54,7 @@ MAX_PENALTY = 1e9
 
 
 @dataclass(frozen=True)
-class DRY:
+class DRY(Checked):
     """DRY, don't repeat yourself: penalise tokens that continue a repetition, more for a longer one.
 
         n(x) = length of the longest suffix of the text that occurred before x
@@ -74,24 +69,14 @@ class DRY:
     that a score never becomes −∞. Differs from the original: breakers are token ids.
     """
 
-    multiplier: float = 0.8
-    base: float = 1.75
-    allowed: int = 2
-    breakers: tuple[int, ...] = ()
-    last: int | None = None
-    prompt: bool = True
-
-    def __post_init__(self) -> None:
-        check_number(self, "multiplier", at_least=0, advice="The author recommends 0.8; 0 is off.")
-        check_number(self, "base", at_least=1, advice="The author recommends 1.75.")
-        check_int(self, "allowed", at_least=1, advice="The author recommends 2.")
-        set_fields(self, breakers=ids("DRY.breakers", self.breakers, empty=True))
-        if self.last is not None:
-            check_int(self, "last", at_least=1, advice="None reads the whole text.")
-        check_bool(self, "prompt", advice="It is whether the prompt counts.")
+    multiplier: float = number(0.8, at_least=0, advice="The author recommends 0.8; 0 is off.")
+    base: float = number(1.75, at_least=1, advice="The author recommends 1.75.")
+    allowed: int = integer(2, at_least=1, advice="The author recommends 2.")
+    breakers: tuple[int, ...] = token_ids(())
+    last: int | None = integer(None, at_least=1, advice="None reads the whole text.")
+    prompt: bool = flag(True, advice="It is whether the prompt counts.")
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
-        """(N, V) → (N, V)."""
         peaks(scores_NV, history)
         out_NV = scores_NV.clone()
         for row, hypothesis in enumerate(history):

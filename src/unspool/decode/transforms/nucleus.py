@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import check_number
+from unspool.decode.arguments import number
 from unspool.decode.transforms.scores import (
     HEAD,
     Truncation,
@@ -42,14 +42,11 @@ class TopP(Truncation):
     unstable sort, and for p = 1 it cuts tokens whose probability underflows to 0.
     """
 
-    p: float = 0.9
-
-    def __post_init__(self) -> None:
-        advice = "1 keeps everything; for the most probable token, use Greedy()."
-        check_number(self, "p", above=0, at_most=1, advice=advice)
+    p: float = number(
+        0.9, above=0, at_most=1, advice="1 keeps everything; for the most probable token, use Greedy()."
+    )
 
     def keeps(self, logp_NV: Tensor) -> Tensor:
-        """True for the nucleus of each row."""
         if self.p == 1:
             return alive(logp_NV)
         logp_NV = precise(logp_NV)
@@ -91,14 +88,9 @@ class Typical(Truncation):
     this is). The masses are summed in the precision of the scores, and in float64 if τ is close to 1.
     """
 
-    tau: float = 0.95
-
-    def __post_init__(self) -> None:
-        advice = "Common values are 0.2 … 0.95; 1 keeps everything."
-        check_number(self, "tau", above=0, at_most=1, advice=advice)
+    tau: float = number(0.95, above=0, at_most=1, advice="Common values are 0.2 … 0.95; 1 keeps everything.")
 
     def keeps(self, logp_NV: Tensor) -> Tensor:
-        """True for the locally typical set of each row."""
         if self.tau == 1:
             return alive(logp_NV)
         scores_NV = precise(logp_NV)
@@ -147,14 +139,9 @@ class TopH(Truncation):
     q_k, with α·H, and consider only the 100 most probable tokens.
     """
 
-    alpha: float = 0.4
-
-    def __post_init__(self) -> None:
-        advice = "The paper uses 0.4; 1 keeps everything."
-        check_number(self, "alpha", above=0, at_most=1, advice=advice)
+    alpha: float = number(0.4, above=0, at_most=1, advice="The paper uses 0.4; 1 keeps everything.")
 
     def keeps(self, logp_NV: Tensor) -> Tensor:
-        """True for the head of each row that the entropy bound allows."""
         if self.alpha == 1:
             return alive(logp_NV)
         exact_NV = logp_NV.double().log_softmax(dim=-1)
@@ -197,14 +184,9 @@ class TailFree(Truncation):
     The whole vocabulary is sorted.
     """
 
-    z: float = 0.95
-
-    def __post_init__(self) -> None:
-        advice = "Common values are 0.9 … 0.99; 1 keeps everything."
-        check_number(self, "z", above=0, at_most=1, advice=advice)
+    z: float = number(0.95, above=0, at_most=1, advice="Common values are 0.9 … 0.99; 1 keeps everything.")
 
     def keeps(self, logp_NV: Tensor) -> Tensor:
-        """True for the head of each row."""
         if self.z == 1 or logp_NV.shape[1] < 3:
             return alive(logp_NV)
         logp_NV = precise(logp_NV)
@@ -233,14 +215,11 @@ class MinK(Truncation):
     10⁻⁸ to R.
     """
 
-    tau: float = 3.0
-
-    def __post_init__(self) -> None:
-        advice = "The paper uses 3, and finds 1 … 10 similar; 0 uses the cliff alone."
-        check_number(self, "tau", at_least=0, advice=advice)
+    tau: float = number(
+        3.0, at_least=0, advice="The paper uses 3, and finds 1 … 10 similar; 0 uses the cliff alone."
+    )
 
     def keeps(self, logp_NV: Tensor) -> Tensor:
-        """True for the ranks above the cliff."""
         logp_NV = precise(logp_NV)
         alive_NV = alive(logp_NV)
         left_N = alive_NV.sum(dim=-1)

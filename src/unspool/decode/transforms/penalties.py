@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import LARGEST_BIAS, check_bool, check_number
+from unspool.decode.arguments import LARGEST_BIAS, Checked, flag, number
 from unspool.decode.hypothesis import Hypothesis
 from unspool.decode.transforms.scores import peaks
 from unspool.interfaces import Step
@@ -39,21 +39,18 @@ def occurrences(
 
 
 @dataclass(frozen=True)
-class OccurrencePenalty:
+class OccurrencePenalty(Checked):
     """Settings of a penalty that is subtracted from the scores of tokens that occurred."""
 
-    penalty: float
-    prompt: bool = False
+    penalty: float = number(
+        at_least=-LARGEST_BIAS, at_most=LARGEST_BIAS, advice="Common values are 0.1 … 2; 0 is off."
+    )
+    prompt: bool = flag(False, advice="It is whether tokens of the prompt count.")
     """Whether tokens of the prompt count."""
-
-    def __post_init__(self) -> None:
-        limits = {"at_least": -LARGEST_BIAS, "at_most": LARGEST_BIAS}
-        check_number(self, "penalty", **limits, advice="Common values are 0.1 … 2; 0 is off.")
-        check_bool(self, "prompt", advice="It is whether tokens of the prompt count.")
 
 
 @dataclass(frozen=True)
-class RepetitionPenalty:
+class RepetitionPenalty(Checked):
     """Repetition penalty: divide positive logits of tokens that occurred by a factor, and multiply negative
     ones.
 
@@ -72,19 +69,13 @@ class RepetitionPenalty:
     which would raise them. Differs from Hugging Face in beam search, which penalises log p there.
     """
 
-    penalty: float = 1.2
-    prompt: bool = True
+    penalty: float = number(1.2, above=0, at_most=1e9, advice="Common values are 1 … 1.5; 1 is off.")
+    prompt: bool = flag(True, advice="It is whether tokens of the prompt count.")
 
     on_logits: ClassVar[bool] = True
     """The transform needs logits."""
 
-    def __post_init__(self) -> None:
-        advice = "Common values are 1 … 1.5; 1 is off."
-        check_number(self, "penalty", above=0, at_most=1e9, advice=advice)
-        check_bool(self, "prompt", advice="It is whether tokens of the prompt count.")
-
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:
-        """(N, V) → (N, V)."""
         peaks(scores_NV, history)
         row_M, token_M, _ = occurrences(history, self.prompt, scores_NV)
         norm_N = scores_NV.new_zeros(len(scores_NV)) if step.log_norm_N is None else step.log_norm_N
@@ -109,7 +100,6 @@ class FrequencyPenalty(OccurrencePenalty):
     """
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
-        """(N, V) → (N, V)."""
         peaks(scores_NV, history)
         row_M, token_M, count_M = occurrences(history, self.prompt, scores_NV)
         return scores_NV.index_put((row_M, token_M), scores_NV[row_M, token_M] - self.penalty * count_M)
@@ -130,7 +120,6 @@ class PresencePenalty(OccurrencePenalty):
     """
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
-        """(N, V) → (N, V)."""
         peaks(scores_NV, history)
         row_M, token_M, _ = occurrences(history, self.prompt, scores_NV)
         return scores_NV.index_put((row_M, token_M), scores_NV[row_M, token_M] - self.penalty)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import shown
+from unspool.decode.arguments import Checked, shown
 from unspool.decode.hypothesis import Hypothesis
 from unspool.interfaces import Step, Transform
 
@@ -127,7 +127,7 @@ def ban(scores_NV: Tensor, step: Step, banned_NV: Tensor) -> Tensor:
     return out_NV
 
 
-class Truncation(ABC):
+class Truncation(Checked, ABC):
     """A transform that keeps some tokens of each row and cuts the others.
 
         score′(x) = score(x) if x ∈ keeps(p) else −∞
@@ -140,7 +140,6 @@ class Truncation(ABC):
         """True for tokens that survive: at least one of every row, and none that was cut before."""
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
-        """Cut the tokens that the rule does not keep."""
         peaks(scores_NV)
         return cut(scores_NV, self.keeps(scores_NV))
 

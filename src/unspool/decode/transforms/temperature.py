@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from unspool.decode.arguments import check_number
+from unspool.decode.arguments import Checked, number
 from unspool.decode.hypothesis import Hypothesis
 from unspool.decode.transforms.scores import alive, cut, peaks
 from unspool.interfaces import Step
@@ -17,7 +17,7 @@ MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-30, 1e30
 
 
 @dataclass(frozen=True)
-class Temperature:
+class Temperature(Checked):
     """Temperature: divide the scores by T, which flattens the distribution above 1 and sharpens it below 1.
 
         p′(x) ∝ p(x)^(1/T) = softmax(logits / T)
@@ -31,13 +31,9 @@ class Temperature:
     overflows; after normalisation the result is the same.
     """
 
-    t: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_number(self, "t", above=0, advice="For the most probable token, use Greedy().")
+    t: float = number(1.0, above=0, advice="For the most probable token, use Greedy().")
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
-        """(N, V) → (N, V)."""
         peak_N1 = peaks(scores_NV)
         if self.t == 1:
             return scores_NV
@@ -54,7 +50,7 @@ def divided(scores_NV: Tensor, peak_N1: Tensor, t: float | Tensor, step: Step) -
 
 
 @dataclass(frozen=True)
-class DynamicTemperature:
+class DynamicTemperature(Checked):
     """Dynamic temperature: a temperature between low and high that grows with the entropy.
 
         T = low + (high − low) · (H / log n)^γ,     p′(x) ∝ p(x)^(1/T)
@@ -67,14 +63,14 @@ class DynamicTemperature:
     their difference, high their sum.
     """
 
-    low: float = 0.5
-    high: float = 1.5
-    exponent: float = 1.0
+    low: float = number(0.5, above=0, advice="It is the temperature of a peaked row; common is 0.5.")
+    high: float = number(1.5, above=0, advice="It is the temperature of a uniform row; common is 1.5.")
+    exponent: float = number(1.0, above=0, advice="Common is 1; above 1, medium rows are colder.")
 
     def __post_init__(self) -> None:
-        check_number(self, "low", above=0, advice="It is the temperature of a peaked row; common is 0.5.")
-        check_number(self, "high", at_least=self.low, advice="It is that of a uniform row; common is 1.5.")
-        check_number(self, "exponent", above=0, advice="Common is 1; above 1, medium rows are colder.")
+        super().__post_init__()
+        if self.high < self.low:
+            raise ValueError(f"DynamicTemperature.high is {self.high}, but must be at least low, {self.low}.")
 
     def temperatures(self, scores_NV: Tensor) -> Tensor:
         """(N, 1): T of every row."""
@@ -85,14 +81,13 @@ class DynamicTemperature:
         return self.low + (self.high - self.low) * share_N1**self.exponent
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
-        """(N, V) → (N, V)."""
         peak_N1 = peaks(scores_NV)
         t_N1 = self.temperatures(scores_NV).clamp(MIN_TEMPERATURE, MAX_TEMPERATURE).to(scores_NV.dtype)
         return divided(scores_NV, peak_N1, t_N1, step)
 
 
 @dataclass(frozen=True)
-class QuadraticSmoothing:
+class QuadraticSmoothing(Checked):
     """Quadratic smoothing: let the score fall with the square of the distance to the best logit.
 
         s′(x) = max l − (a d² + b d³),     d = max l − l(x),     a = f (3 − c)/2,   b = f (c − 1)/2
@@ -107,15 +102,10 @@ class QuadraticSmoothing:
     best could then overtake it.
     """
 
-    factor: float = 0.25
-    curve: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_number(self, "factor", above=0, advice="Common values are 0.2 … 0.4; larger is sharper.")
-        check_number(self, "curve", at_least=1, at_most=3, advice="1 is the square alone, 3 the cube.")
+    factor: float = number(0.25, above=0, advice="Common values are 0.2 … 0.4; larger is sharper.")
+    curve: float = number(1.0, at_least=1, at_most=3, advice="1 is the square alone, 3 the cube.")
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
-        """(N, V) → (N, V)."""
         peak_N1 = peaks(scores_NV)
         square, cube = self.factor * (3 - self.curve) / 2, self.factor * (self.curve - 1) / 2
         below_NV = (peak_N1 - scores_NV).double()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import check_bool, check_int, check_number
+from unspool.decode.arguments import flag, integer, number
 from unspool.decode.transforms.scores import Truncation, alive, precise
 
 
@@ -24,13 +24,9 @@ class TopK(Truncation):
     Differs from Hugging Face: k larger than the vocabulary is an error.
     """
 
-    k: int = 50
-
-    def __post_init__(self) -> None:
-        check_int(self, "k", at_least=1, advice="To keep everything, leave TopK out.")
+    k: int = integer(50, at_least=1, advice="To keep everything, leave TopK out.")
 
     def keeps(self, logp_NV: Tensor) -> Tensor:
-        """True for the k most probable tokens of each row and all that tie with the k-th."""
         V = logp_NV.shape[-1]
         if self.k > V:
             raise ValueError(
@@ -55,19 +51,9 @@ class MinP(Truncation):
     Ties: equal probabilities are kept or cut together. The kept set is that of Hugging Face.
     """
 
-    m: float = 0.05
-
-    def __post_init__(self) -> None:
-        check_number(
-            self,
-            "m",
-            at_least=0,
-            at_most=1,
-            advice="Common values are 0.02 … 0.2; 0 keeps everything.",
-        )
+    m: float = number(0.05, at_least=0, at_most=1, advice="Common values are 0.02 … 0.2; 0 keeps everything.")
 
     def keeps(self, logp_NV: Tensor) -> Tensor:
-        """True if p ≥ m · max p."""
         p_NV = precise(logp_NV).softmax(dim=-1)
         return (p_NV >= self.m * p_NV.amax(dim=-1, keepdim=True)) & alive(logp_NV)
 
@@ -85,15 +71,9 @@ class TopA(Truncation):
     probabilities are kept or cut together; the most probable token always stays.
     """
 
-    a: float = 0.2
-
-    def __post_init__(self) -> None:
-        check_number(
-            self, "a", at_least=0, at_most=1, advice="Common values are 0.1 … 0.5; 0 keeps everything."
-        )
+    a: float = number(0.2, at_least=0, at_most=1, advice="Common values are 0.1 … 0.5; 0 keeps everything.")
 
     def keeps(self, logp_NV: Tensor) -> Tensor:
-        """True if p ≥ a · (max p)²."""
         p_NV = precise(logp_NV).softmax(dim=-1)
         return (p_NV >= self.a * p_NV.amax(dim=-1, keepdim=True).square()) & alive(logp_NV)
 
@@ -113,13 +93,9 @@ class TopNSigma(Truncation):
     nor in σ (llama.cpp does the same). Differs from the authors' code: σ divides by V, not by V − 1.
     """
 
-    n: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_number(self, "n", above=0, advice="Common values are 1 … 2; larger keeps more.")
+    n: float = number(1.0, above=0, advice="Common values are 1 … 2; larger keeps more.")
 
     def keeps(self, logp_NV: Tensor) -> Tensor:
-        """True for tokens within n standard deviations of the best."""
         logp_NV = precise(logp_NV)
         alive_NV = alive(logp_NV)
         below_NV = logp_NV.amax(dim=-1, keepdim=True) - logp_NV
@@ -145,14 +121,11 @@ class Epsilon(Truncation):
     exactly ε stays (the paper writes p > ε).
     """
 
-    epsilon: float = 6e-4
-
-    def __post_init__(self) -> None:
-        advice = "Common values are 3e-4 … 9e-4; 0 keeps everything."
-        check_number(self, "epsilon", at_least=0, at_most=1, advice=advice)
+    epsilon: float = number(
+        6e-4, at_least=0, at_most=1, advice="Common values are 3e-4 … 9e-4; 0 keeps everything."
+    )
 
     def keeps(self, logp_NV: Tensor) -> Tensor:
-        """True if p ≥ ε, and for the most probable tokens."""
         logp_NV = precise(logp_NV)
         best_NV = logp_NV >= logp_NV.amax(dim=-1, keepdim=True)
         return (logp_NV.softmax(dim=-1) >= self.epsilon) & alive(logp_NV) | best_NV
@@ -172,14 +145,11 @@ class Eta(Truncation):
     the root. Differs from the paper: a token exactly at the threshold stays (the paper writes >).
     """
 
-    eta: float = 9e-4
-
-    def __post_init__(self) -> None:
-        advice = "Common values are 3e-4 … 4e-3; 0 keeps everything."
-        check_number(self, "eta", at_least=0, at_most=1, advice=advice)
+    eta: float = number(
+        9e-4, at_least=0, at_most=1, advice="Common values are 3e-4 … 4e-3; 0 keeps everything."
+    )
 
     def keeps(self, logp_NV: Tensor) -> Tensor:
-        """True if p reaches the threshold of the row, and for the most probable tokens."""
         logp_NV = precise(logp_NV)
         # Normalise again: the tokens left by earlier transforms sum to 1 only up to rounding.
         exact_NV = logp_NV - logp_NV.logsumexp(dim=-1, keepdim=True)
@@ -210,13 +180,9 @@ class PLess(Truncation):
     counts the whole vocabulary, tokens already cut included.
     """
 
-    norm: bool = False
-
-    def __post_init__(self) -> None:
-        check_bool(self, "norm", advice="True is the milder p-less-norm.")
+    norm: bool = flag(False, advice="True is the milder p-less-norm.")
 
     def keeps(self, logp_NV: Tensor) -> Tensor:
-        """True if p reaches the collision probability."""
         p_NV = logp_NV.double().softmax(dim=-1)
         threshold_N1 = p_NV.square().sum(dim=-1, keepdim=True)
         V = logp_NV.shape[1]

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import check_number, ids, set_fields, within
+from unspool.decode.arguments import Checked, number, token_ids, within
 from unspool.decode.hypothesis import Hypothesis, Job
 from unspool.decode.rng import stream_key, uniform
 from unspool.decode.transforms.scores import cut, peaks, precise
@@ -29,23 +29,18 @@ from unspool.interfaces import Step, StepModel
 
 
 @dataclass(frozen=True)
-class XTC:
+class XTC(Checked):
     """XTC(0.1, 0.5): with probability 0.5, cut all likely tokens except the least likely one."""
 
-    threshold: float = 0.1
-    probability: float = 0.5
-    spare: tuple[int, ...] = ()
+    threshold: float = number(
+        0.1, above=0, at_most=1, advice="The author recommends 0.1; above 0.5 nothing is ever cut."
+    )
+    probability: float = number(0.5, at_least=0, at_most=1, advice="The author recommends 0.5; 0 never cuts.")
+    spare: tuple[int, ...] = token_ids(())
     job: Job | None = field(default=None, init=False, repr=False, compare=False)
     """Bound job; None: every text has the random stream of seed 0."""
     keys: dict[tuple[int, int], int] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Keys of the random streams, by request and sample."""
-
-    def __post_init__(self) -> None:
-        advice = "The author recommends 0.1; above 0.5 nothing is ever cut."
-        check_number(self, "threshold", above=0, at_most=1, advice=advice)
-        advice = "The author recommends 0.5; 0 never cuts."
-        check_number(self, "probability", at_least=0, at_most=1, advice=advice)
-        set_fields(self, spare=ids("XTC.spare", self.spare, empty=True))
 
     def bind(self, model: StepModel, job: Job) -> XTC:  # noqa: ARG002
         """Use the random streams of the job."""
@@ -63,7 +58,6 @@ class XTC:
         return uniform(self.keys[text], hypothesis.tokens)
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
-        """(N, V) → (N, V)."""
         peaks(scores_NV, history)
         within("XTC.spare", self.spare, scores_NV.shape[1])
         is_cutting = [[self.draw_uniform(hypothesis) < self.probability] for hypothesis in history]
