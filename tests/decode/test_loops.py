@@ -8,11 +8,11 @@ from unspool.decode.hypothesis import Hypothesis
 from unspool.decode.loops import (
     ApproximateLoop,
     Loop,
-    RepeatCoverage,
     StopOnLoop,
     find_approximate_loop,
     find_loop,
     loop_words,
+    repeat_coverage,
     stop_on_loops,
 )
 from unspool.decode.search import Beam, Greedy
@@ -150,11 +150,12 @@ def coverage_by_definition(words, window, reach, repeats, least):
     repeats=st.integers(2, 4),
     least=st.integers(1, 12),
 )
-def test_coverage_equals_its_definition_after_every_word(words, window, reach, repeats, least):
-    counter = RepeatCoverage(window, reach, repeats, least=least)
-    for at, word in enumerate(words):
-        expected = coverage_by_definition(words[: at + 1], window, reach, repeats, least)
-        assert counter.push(word) == pytest.approx(expected)
+def test_coverage_equals_its_definition(words, window, reach, repeats, least):
+    expected = coverage_by_definition(words, window, reach, repeats, least)
+    if len(words[-window:]) >= min(window, least):
+        assert repeat_coverage(words[-window:], reach, repeats) == pytest.approx(expected)
+    found = find_approximate_loop(words, 1e-9, window=window, reach=reach, repeats=repeats, least=least)
+    assert (0 if found is None else found.coverage) == pytest.approx(expected)
 
 
 def test_words_are_folded_numbers_masked_and_signs_left_out():

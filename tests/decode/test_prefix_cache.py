@@ -1,24 +1,18 @@
 import torch
 from hypothesis import given, strategies as st
 
-from unspool.decode.prefix_cache import PrefixCache, PrefixMatch, RowTokens, Slot, SlotState, plan_prefill
+from unspool.decode.prefix_cache import PrefixCache, PrefixMatch, Slot, SlotState, longest_match, plan_prefill
 
 LONG = list(range(100))
 
 
-def rows_of(*rows):
-    tokens = RowTokens()
-    tokens.add(rows)
-    return tokens
-
-
 def test_longest_match_by_hand():
-    tokens = rows_of([1, 2, 3], [1, 2, 4, 5], [7])
-    assert tokens.longest_match([1, 2, 4, 9]) == (1, 3)
-    assert tokens.longest_match([1, 2, 3, 4]) == (0, 3)
-    assert tokens.longest_match([9])[1] == 0
-    assert tokens.longest_match([])[1] == 0
-    assert RowTokens().longest_match([1]) == (0, 0)
+    rows = [[1, 2, 3], [1, 2, 4, 5], [7]]
+    assert longest_match(rows, [1, 2, 4, 9]) == (1, 3)
+    assert longest_match(rows, [1, 2, 3, 4]) == (0, 3)
+    assert longest_match(rows, [9])[1] == 0
+    assert longest_match(rows, [])[1] == 0
+    assert longest_match([], [1]) == (0, 0)
 
 
 @given(st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=8), min_size=1, max_size=6), st.data())
@@ -30,24 +24,12 @@ def test_longest_match_equals_a_comparison_with_every_row(rows, data):
             (k for k, (a, b) in enumerate(zip(row, text, strict=False)) if a != b), min(len(row), len(text))
         )
 
-    row, length = rows_of(*rows).longest_match(text)
+    row, length = longest_match(rows, text)
     assert length == max(map(common, rows)) == common(rows[row])
 
 
-def test_rows_grow_rewind_and_move():
-    tokens = rows_of([1], [2])
-    tokens.append([1], [list(range(100))])  # longer than the table is wide
-    tokens.select([1, 1, 0])
-    tokens.rewind([0], 99)
-    assert tokens.lengths_N.tolist() == [2, 101, 1]
-    assert tokens.longest_match([2, 0, 1]) == (1, 3)
-    assert tokens.is_prefix(0, 1)
-    assert not tokens.is_prefix(1, 0)
-    assert not tokens.is_prefix(0, 2)
-
-
 def test_the_least_recently_used_row_is_evicted_first_and_a_longer_row_replaces_its_prefix():
-    tokens = rows_of([1], [2], [3], [1, 4])
+    tokens = [[1], [2], [3], [1, 4]]
     cache = PrefixCache(max_bytes=2)
     for row in (0, 1, 2):
         cache.insert(row, tokens)
@@ -61,18 +43,18 @@ def test_the_least_recently_used_row_is_evicted_first_and_a_longer_row_replaces_
 
 
 def test_prompts_with_a_common_prefix_wait_for_the_first_of_them():
-    tokens = RowTokens()
+    tokens = []
     prompts = [[*LONG, 1], [*LONG, 2], [5, 6], [*LONG[:50], 3]]
     now, later = plan_prefill(tokens, prompts, [0, 1, 2, 3])
     assert [match.prompt for match in now] == [0, 2, 3]  # 50 shared tokens are not worth another pass
     assert all(match.length == 0 for match in now)
     assert later == [1]
-    tokens.add([prompts[0], prompts[2], prompts[3]])
+    tokens += [prompts[0], prompts[2], prompts[3]]
     assert plan_prefill(tokens, prompts, later) == ([PrefixMatch(1, 0, 100)], [])
 
 
 def test_the_last_token_is_always_read():
-    matches, _ = plan_prefill(rows_of([1, 2, 3, 4]), [[1, 2, 3], [1, 2, 3, 4, 5]], [0, 1])
+    matches, _ = plan_prefill([[1, 2, 3, 4]], [[1, 2, 3], [1, 2, 3, 4, 5]], [0, 1])
     assert matches == [PrefixMatch(0, 0, 2), PrefixMatch(1, 0, 4)]
 
 

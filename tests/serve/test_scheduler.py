@@ -157,7 +157,7 @@ def test_a_request_that_is_given_up_leaves_before_the_next_step(scheduler_of):
         leaving.step(gone, torch.tensor([1, 1, 1]))
     leaving.close()
     staying.step(state, torch.tensor([1, 1]))
-    assert engine.batch.rows == len(engine.batch._tokens.lengths_N) == 2
+    assert engine.batch.rows == len(engine.batch._tokens) == 2
 
 
 def test_a_request_that_waits_is_given_up_at_once(scheduler_of, gate):

@@ -20,7 +20,6 @@ from unspool.decode.delegating import DelegatingModel
 from unspool.decode.prefix_cache import (
     PrefixCache,
     PrefixMatch,
-    RowTokens,
     Slot,
     SlotState,
     plan_prefill,
@@ -42,7 +41,7 @@ class BatchScheduler:
         self._forking = None if model.is_encoder_decoder else model.forking
         self._state: Any = None
         self._slots: list[ref[Slot]] = []
-        self._tokens = RowTokens()
+        self._tokens: list[list[int]] = []
         self._released: list[Slot] = []
         self._cache = PrefixCache(cache_bytes)
         self.read_tokens = self.shared_tokens = 0
@@ -76,7 +75,7 @@ class BatchScheduler:
             step, state = self.model.start(prompts)
             self._join(state, prompts)
             return step
-        before = len(self._tokens.lengths_N)
+        before = len(self._tokens)
         try:
             return self._read_with_cache(self._forking, prompts)
         except BaseException:
@@ -85,17 +84,16 @@ class BatchScheduler:
 
     def _read_with_cache(self, forking: Forking, prompts: Prompts) -> Step:
         waiting, steps, order = list(range(len(prompts))), list[Step](), list[int]()
-        first = len(self._tokens.lengths_N)
+        first = len(self._tokens)
         while waiting:
             matches, waiting = plan_prefill(self._tokens, prompts, waiting)
-            begin = len(self._tokens.lengths_N)
+            begin = len(self._tokens)
             row_K, length_K = (torch.tensor([match[k] for match in matches]) for k in (1, 2))
             self._state = forking.fork_rows(self._state, row_K, length_K)
-            self._tokens.add([prompts[match.prompt][: match.length] for match in matches])
             rows = range(begin, begin + len(matches))
             unread = [prompts[match.prompt][match.length :] for match in matches]
             step, self._state = forking.read_rows(self._state, torch.tensor(rows), unread)
-            self._tokens.append(rows, unread)
+            self._tokens += [list(prompts[match.prompt]) for match in matches]
             steps.append(step)
             order += [match.prompt for match in matches]
             self._count(matches, unread)
@@ -145,7 +143,8 @@ class BatchScheduler:
                 for pair in group:
                     self._extend([pair], results)
             return
-        self._tokens.append(rows, tokens_MT.tolist())
+        for row, tokens in zip(rows, tokens_MT.tolist(), strict=True):
+            self._tokens[row] += tokens
         sizes = [tokens.numel() for _, tokens in group]
         for (slot, _), own in zip(group, _split(step, sizes), strict=True):
             results[slot] = _crop_attention(own, slot.columns)
@@ -156,7 +155,8 @@ class BatchScheduler:
             raise SlotClosed
         rows_M = torch.tensor(slot.rows)
         self._state = self._joining.rewind_rows(self._state, rows_M, torch.full_like(rows_M, tokens))
-        self._tokens.rewind(slot.rows, tokens)
+        for row in slot.rows if tokens else ():
+            del self._tokens[row][-tokens:]
 
     def release(self, slot: Slot) -> None:
         """Move the first row of a slot to the prefix cache before the next model call; thread-safe."""
@@ -174,11 +174,11 @@ class BatchScheduler:
         for slot in live:
             slot.rows = list(range(first, first + len(slot.rows)))
             first += len(slot.rows)
-        if order != list(range(len(self._tokens.lengths_N))):
+        if order != list(range(len(self._tokens))):
             self._select(order)
 
     def _select(self, order: list[int]) -> None:
-        self._tokens.select(order)
+        self._tokens = [[*self._tokens[row]] for row in order]
         self._state = self._state.select(torch.tensor(order)) if order else None
 
     def _cache_released(self) -> None:
@@ -203,13 +203,13 @@ class BatchScheduler:
 
     def _join(self, state: Any, prompts: Prompts) -> None:
         self._state = state if self._state is None else self._joining.join([self._state, state])
-        self._tokens.add(prompts)
+        self._tokens += [list(prompt) for prompt in prompts]
         self.read_tokens += sum(map(len, prompts))
 
     def _add_slots(self, sizes: Sequence[int], step: Step) -> list[Slot]:
         """Create slots for the last rows."""
         columns = None if step.attention is None else step.attention.shape[1]
-        first, slots = len(self._tokens.lengths_N) - sum(sizes), []
+        first, slots = len(self._tokens) - sum(sizes), []
         for size in sizes:
             slots.append(Slot(list(range(first, first + size)), columns))
             first += size

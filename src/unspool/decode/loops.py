@@ -14,14 +14,12 @@ is found by how much of the last W words repeats:
 
 A pair is a 2-, 3- or 4-gram whose inner words may differ: it still repeats if one word of a phrase is
 replaced. Words are case-folded, digits masked, and punctuation is ignored. θ is about the 99.9 % quantile of
-human text; docs/diagnose.md has the rates. `RepeatCoverage` is incremental: a word costs a few dictionary
-updates. Symbols: W `WINDOW`, G `REACH`, k `PAIR_REPEATS`, θ `THRESHOLD`.
+human text; docs/diagnose.md has the rates. Symbols: W `WINDOW`, G `REACH`, k `PAIR_REPEATS`, θ `THRESHOLD`.
 """
 
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -63,67 +61,15 @@ class ApproximateLoop:
     """Number of words that were checked."""
 
 
-class RepeatCoverage:
-    """Share of the last `window` words in pairs, at most `reach` apart, that occur `repeats` times."""
-
-    def __init__(
-        self,
-        window: int = WINDOW,
-        reach: int = REACH,
-        repeats: int = PAIR_REPEATS,
-        *,
-        least: int = MIN_WORDS,
-    ) -> None:
-        self.window = as_whole("window", window, at_least=2, advice="96 words is the default.")
-        self.reach = as_whole("reach", reach, at_least=1, advice="It is the largest distance in a pair.")
-        self.repeats = as_whole("repeats", repeats, at_least=2, advice="A loop repeats at least twice.")
-        self.least = min(self.window, as_whole("least", least, at_least=1, advice="40 words is the default."))
-        self._words: deque[Hashable] = deque()
-        self._first = 0  # number of the first word in the window
-        self._places: dict[tuple[Hashable, int, Hashable], deque[int]] = {}
-        self._pairs: deque[int] = deque()  # how many repeated pairs each word is in
-        self._covered = 0
-
-    def push(self, word: Hashable) -> float:
-        """Add a word; return the coverage, 0 for fewer than `least` words."""
-        if len(self._words) == self.window:
-            self._drop()
-        self._words.append(word)
-        self._pairs.append(0)
-        last = len(self._words) - 1
-        for gap in range(1, min(self.reach, last) + 1):
-            pair = (self._words[last - gap], gap, word)
-            places = self._places.setdefault(pair, deque())
-            places.append(self._first + last - gap)
-            if len(places) == self.repeats:
-                for place in places:
-                    self._mark(place, gap, 1)
-            elif len(places) > self.repeats:
-                self._mark(places[-1], gap, 1)
-        return self._covered / len(self._words) if len(self._words) >= self.least else 0.0
-
-    def _drop(self) -> None:
-        """Remove the first word of the window and its pairs."""
-        for gap in range(1, min(self.reach, len(self._words) - 1) + 1):
-            pair = (self._words[0], gap, self._words[gap])
-            places = self._places[pair]
-            if len(places) == self.repeats:
-                for place in places:
-                    self._mark(place, gap, -1)
-            elif len(places) > self.repeats:
-                self._mark(places[0], gap, -1)
-            places.popleft()
-            if not places:
-                del self._places[pair]
-        self._words.popleft()
-        self._pairs.popleft()
-        self._first += 1
-
-    def _mark(self, place: int, gap: int, by: int) -> None:
-        for at in (place - self._first, place - self._first + gap):
-            before = self._pairs[at]
-            self._pairs[at] = before + by
-            self._covered += (before == 0) - (before + by == 0)
+def repeat_coverage(words: Sequence[Hashable], reach: int = REACH, repeats: int = PAIR_REPEATS) -> float:
+    """Share of the words in pairs, at most `reach` apart, that occur at least `repeats` times."""
+    places: dict[tuple[Hashable, int, Hashable], list[int]] = {}
+    for gap in range(1, reach + 1):
+        for at, pair in enumerate(zip(words, words[gap:], strict=False)):
+            places.setdefault((pair[0], gap, pair[1]), []).append(at)
+    repeated = [(found, gap) for (_, gap, _), found in places.items() if len(found) >= repeats]
+    covered = {place for found, gap in repeated for at in found for place in (at, at + gap)}
+    return len(covered) / max(1, len(words))
 
 
 def loop_words(text: str | Sequence[Hashable]) -> list[Hashable]:
@@ -162,10 +108,12 @@ def find_approximate_loop(
     is_list = isinstance(text, Sequence) and not isinstance(text, bytes)
     if not is_list or not all(isinstance(word, Hashable) for word in text):
         raise TypeError(f"text is {shown(text)}, but must be a string, or a list of words or token ids.")
-    counter, coverage = RepeatCoverage(window, reach, repeats, least=least), 0.0
-    words = loop_words(text[-MAX_WORD_CHARACTERS * counter.window :])[-counter.window :]
-    for word in words:
-        coverage = counter.push(word)
+    window = as_whole("window", window, at_least=2, advice="96 words is the default.")
+    reach = as_whole("reach", reach, at_least=1, advice="It is the largest distance in a pair.")
+    repeats = as_whole("repeats", repeats, at_least=2, advice="A loop repeats at least twice.")
+    least = min(window, as_whole("least", least, at_least=1, advice="40 words is the default."))
+    words = loop_words(text[-MAX_WORD_CHARACTERS * window :])[-window:]
+    coverage = repeat_coverage(words, reach, repeats) if len(words) >= least else 0.0
     return ApproximateLoop(coverage, len(words)) if coverage >= threshold else None
 
 
@@ -202,47 +150,37 @@ def find_loop(tokens: Sequence[Hashable], repeats: int = 3, span: int = 6) -> Lo
 
 @dataclass(frozen=True)
 class StopOnLoop:
-    """A stop condition: end a hypothesis in an exact loop if `agrees` returns True, and note the loop."""
+    """A stop condition: end a hypothesis in a loop, and note the loop.
 
-    agrees: Callable[[Hypothesis, Loop], bool]
-    repeats: int = 3
-    span: int = STOP_SPAN
+    An exact loop must satisfy `agrees`, too; approximate loops are looked for if `approximate`.
+    """
+
+    agrees: Callable[[Hypothesis, Loop], bool] = lambda hypothesis, loop: True  # noqa: ARG005
+    approximate: bool = False
 
     def __call__(self, hypothesis: Hypothesis) -> Hypothesis:
-        loop = find_loop(hypothesis.tokens, self.repeats, self.span)
-        if loop is None or not self.agrees(hypothesis, loop):
+        loop = find_loop(hypothesis.tokens, span=STOP_SPAN)
+        if loop is not None and self.agrees(hypothesis, loop):
+            return replace(hypothesis, finish_reason="loop", notes={**hypothesis.notes, "loop": loop})
+        if not self.approximate or len(hypothesis.tokens) % STRIDE:
             return hypothesis
-        return replace(hypothesis, finish_reason="loop", notes={**hypothesis.notes, "loop": loop})
-
-
-@dataclass(frozen=True)
-class StopOnApproximateLoop:
-    """A stop condition: end a hypothesis in an exact or approximate loop, and note it."""
-
-    exact: StopOnLoop
-    stride: int = STRIDE
-
-    def __call__(self, hypothesis: Hypothesis) -> Hypothesis:
-        checked = self.exact(hypothesis)
-        if checked.finish_reason is not None or len(hypothesis.tokens) % self.stride:
-            return checked
-        loop = find_approximate_loop(
-            hypothesis.tokens if hypothesis.detokenizer is None else hypothesis.detokenizer.text
+        detokenizer = hypothesis.detokenizer
+        found = find_approximate_loop(hypothesis.tokens if detokenizer is None else detokenizer.text)
+        if found is None:
+            return hypothesis
+        return replace(
+            hypothesis, finish_reason="loop", notes={**hypothesis.notes, "approximate_loop": found}
         )
-        if loop is None:
-            return hypothesis
-        return replace(hypothesis, finish_reason="loop", notes={**hypothesis.notes, "approximate_loop": loop})
 
 
 def stop_on_loops(on_loop: OnLoop) -> StopCondition | None:
     """The stop condition of `generate(on_loop=…)`."""
     if function_of(on_loop, 2):
         return StopOnLoop(on_loop)  # type: ignore[arg-type]
-    exact = StopOnLoop(lambda hypothesis, loop: True)  # noqa: ARG005
     choices: dict[str, StopCondition | None] = {
         "ignore": None,
-        "stop": exact,
-        "stop_approximate": StopOnApproximateLoop(exact),
+        "stop": StopOnLoop(),
+        "stop_approximate": StopOnLoop(approximate=True),
     }
     if not isinstance(on_loop, str) or on_loop not in choices:
         raise ValueError(
