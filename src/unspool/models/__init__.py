@@ -9,28 +9,40 @@ from unspool.config import choose, to_kind_dict
 from unspool.heads import HEADS
 from unspool.lazy import lazy_exports
 from unspool.models.encoders import ENCODERS
-from unspool.models.labelling import (
-    Classifier,
-    ClassifierConfig,
-    Prediction,
-    TaggedWord,
-    Tagger,
-    TaggerConfig,
-)
-from unspool.models.lora import LoRA, add_adapters, merge_adapters
-from unspool.models.masked_lm import MaskedLM, MaskedLMConfig
-from unspool.models.masked_seq2seq import MaskedSeq2Seq, MaskedSeq2SeqConfig
-from unspool.models.rnn_lm import RNNLM, RNNConfig
-from unspool.models.rnn_seq2seq import RNNSeq2Seq, RNNSeq2SeqConfig
-from unspool.models.transformer_lm import TransformerConfig, TransformerLM
-from unspool.models.transformer_seq2seq import TransformerSeq2Seq, TransformerSeq2SeqConfig
-from unspool.models.trigram import Trigram, TrigramConfig
+from unspool.models.labelling import ClassifierConfig, TaggerConfig
+from unspool.models.masked_lm import MaskedLMConfig
+from unspool.models.masked_seq2seq import MaskedSeq2SeqConfig
+from unspool.models.rnn_lm import RNNConfig
+from unspool.models.rnn_seq2seq import RNNSeq2SeqConfig
+from unspool.models.transformer_lm import TransformerConfig
+from unspool.models.transformer_seq2seq import TransformerSeq2SeqConfig
+from unspool.models.trigram import TrigramConfig
 
 if TYPE_CHECKING:
+    from unspool.models.labelling import (
+        Classifier as Classifier,
+        Prediction as Prediction,
+        TaggedWord as TaggedWord,
+        Tagger as Tagger,
+    )
     from unspool.models.loading.lora_file import (
         load_adapters as load_adapters,
         save_adapters as save_adapters,
     )
+    from unspool.models.lora import (
+        LoRA as LoRA,
+        add_adapters as add_adapters,
+        merge_adapters as merge_adapters,
+    )
+    from unspool.models.masked_lm import MaskedLM as MaskedLM
+    from unspool.models.masked_seq2seq import MaskedSeq2Seq as MaskedSeq2Seq
+    from unspool.models.rnn_lm import RNNLM as RNNLM
+    from unspool.models.rnn_seq2seq import RNNSeq2Seq as RNNSeq2Seq
+    from unspool.models.transformer_lm import TransformerLM as TransformerLM
+    from unspool.models.transformer_seq2seq import TransformerSeq2Seq as TransformerSeq2Seq
+    from unspool.models.trigram import Trigram as Trigram
+
+__all__, __getattr__, __dir__ = lazy_exports(__name__)
 
 MODELS: dict[str, type] = {
     "classifier": ClassifierConfig,
@@ -43,38 +55,7 @@ MODELS: dict[str, type] = {
     "transformer_seq2seq": TransformerSeq2SeqConfig,
     "trigram": TrigramConfig,
 }
-
-__all__ = [
-    "MODELS",
-    "RNNLM",
-    "Classifier",
-    "ClassifierConfig",
-    "LoRA",
-    "MaskedLM",
-    "MaskedLMConfig",
-    "MaskedSeq2Seq",
-    "MaskedSeq2SeqConfig",
-    "Prediction",
-    "RNNConfig",
-    "RNNSeq2Seq",
-    "RNNSeq2SeqConfig",
-    "TaggedWord",
-    "Tagger",
-    "TaggerConfig",
-    "TransformerConfig",
-    "TransformerLM",
-    "TransformerSeq2Seq",
-    "TransformerSeq2SeqConfig",
-    "Trigram",
-    "TrigramConfig",
-    "add_adapters",
-    "load_adapters",
-    "merge_adapters",
-    "save_adapters",
-]
-
-__getattr__ = lazy_exports(__name__)[1]
-
+__all__ += ["MODELS", *(kind.__name__ for kind in MODELS.values())]
 
 CONFIG_PARTS: dict[str, Mapping[str, type]] = {"encoder": ENCODERS, "head": HEADS}
 """Field → its kinds."""

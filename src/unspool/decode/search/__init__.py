@@ -8,7 +8,7 @@ from unspool.decode.search.diverse_beam import DiverseBeam
 from unspool.decode.search.masked_decoding import MaskedDiffusion, MaskPredict
 from unspool.decode.search.mbr import MBR, ChrF, TokenF1
 from unspool.decode.search.sampling import Greedy, Sample
-from unspool.decode.search.speculative import Speculative
+from unspool.decode.search.speculative import Speculative as Speculative
 from unspool.decode.search.stochastic_beam import BeamSample, StochasticBeam
 
 # Speculative is missing: it contains a model, which a string cannot describe.
@@ -26,22 +26,3 @@ SEARCHES: dict[str, type] = {
     "StochasticBeam": StochasticBeam,
 }
 UTILITIES: dict[str, type] = {"ChrF": ChrF, "TokenF1": TokenF1}
-
-__all__ = [
-    "MBR",
-    "SEARCHES",
-    "UTILITIES",
-    "Beam",
-    "BeamSample",
-    "ChrF",
-    "ConstrainedBeam",
-    "ContrastiveSearch",
-    "DiverseBeam",
-    "Greedy",
-    "MaskPredict",
-    "MaskedDiffusion",
-    "Sample",
-    "Speculative",
-    "StochasticBeam",
-    "TokenF1",
-]

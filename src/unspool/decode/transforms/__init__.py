@@ -8,7 +8,7 @@ from unspool.decode.transforms.kappa import Kappa
 from unspool.decode.transforms.ngrams import DRY, NoRepeatNgram
 from unspool.decode.transforms.nucleus import MinK, TailFree, TopH, TopP, Typical
 from unspool.decode.transforms.penalties import FrequencyPenalty, PresencePenalty, RepetitionPenalty
-from unspool.decode.transforms.scores import Truncation
+from unspool.decode.transforms.scores import Truncation as Truncation
 from unspool.decode.transforms.temperature import DynamicTemperature, QuadraticSmoothing, Temperature
 from unspool.decode.transforms.thresholds import Epsilon, Eta, MinP, PLess, TopA, TopK, TopNSigma
 from unspool.decode.transforms.xtc import XTC
@@ -46,39 +46,3 @@ TRANSFORMS: dict[str, type] = {
     "Typical": Typical,
     "XTC": XTC,
 }
-
-__all__ = [
-    "DRY",
-    "TRANSFORMS",
-    "XTC",
-    "AdaptiveP",
-    "BadWords",
-    "DynamicTemperature",
-    "Epsilon",
-    "Eta",
-    "ForcedBOS",
-    "ForcedEOS",
-    "FrequencyPenalty",
-    "Grammar",
-    "Kappa",
-    "LogitBias",
-    "MinK",
-    "MinLength",
-    "MinP",
-    "Mirostat",
-    "NoRepeatNgram",
-    "PLess",
-    "PresencePenalty",
-    "QuadraticSmoothing",
-    "RepetitionPenalty",
-    "SequenceBias",
-    "TailFree",
-    "Temperature",
-    "TopA",
-    "TopH",
-    "TopK",
-    "TopNSigma",
-    "TopP",
-    "Truncation",
-    "Typical",
-]
