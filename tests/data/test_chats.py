@@ -52,7 +52,8 @@ def test_targets_are_what_follows_so_that_the_first_token_of_an_answer_is_one() 
     )
     assert [TOKENS[it] for it in batch.targets_NU[0].tolist()] == ["a", "</s>", "<assistant>", "b", "</s>"]
     assert batch.weights_NU.tolist() == [[0, 0, 0, 1, 1]]
-    cut = Chats().examples([ragged_from_lists([row[at] for row in encoded]) for at in (0, 1)]).cut(4)
+    examples = Chats().examples([ragged_from_lists([row[at] for row in encoded]) for at in (0, 1)])
+    cut = replace(examples, limit=4)
     assert cut.batch(np.array([0])).weights_NU.tolist() == [[0, 0, 0, 1]]
 
 

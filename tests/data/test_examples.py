@@ -37,7 +37,7 @@ def test_sizes_count_positions() -> None:
 
 
 def test_a_cut_target_does_not_end_and_a_cut_source_does() -> None:
-    cut = Sequences(TARGET, SOURCE).cut(3)
+    cut = Sequences(TARGET, SOURCE, limit=3)
     assert cut.sizes_NK.tolist() == [[2, 3], [3, 2], [2, 3]]
     batch = cut.batch(np.array([2, 1]))
     assert batch.targets_NU.tolist() == [[8, 9, 5], [7, 2, 0]]
@@ -49,4 +49,3 @@ def test_some_of_the_examples() -> None:
     some = SelectedExamples(Sequences(TARGET), np.array([2, 0]))
     assert (len(some), some.sizes_NK.tolist()) == (2, [[4], [3]])
     assert some.batch(np.array([0])).inputs_NT.tolist() == [[1, 8, 9, 5]]
-    assert some.cut(2).batch(np.array([0])).inputs_NT.tolist() == [[1, 8]]

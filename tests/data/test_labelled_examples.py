@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -38,7 +40,7 @@ def test_a_tagger_has_one_target_a_word_by_hand() -> None:
 
 
 def test_a_text_is_cut_with_its_tags() -> None:
-    examples = columns(TAGS, [("a b c", "V N N"), ("c", "N")]).cut(2)
+    examples = replace(columns(TAGS, [("a b c", "V N N"), ("c", "N")]), limit=2)
     assert (len(examples), examples.sizes_NK.tolist()) == (2, [[2], [1]])
     batch = examples.batch(np.array([0]))
     assert (batch.inputs_NT.tolist(), batch.targets_NU.tolist()) == ([[4, 5]], [[1, 0]])

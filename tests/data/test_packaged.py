@@ -50,7 +50,7 @@ def test_notes_stay_where_no_brackets_are_named(shelf):
 @settings(deadline=None, max_examples=50)
 @given(st.text("ab[]", max_size=12))
 def test_nothing_bracketed_is_left(text):
-    tidy = Packaged(package="p", file="f", brackets="[]")._tidy()
+    tidy = Packaged(package="p", file="f", brackets="[]")._tidy
     depth = 0
     for letter in tidy(text):
         depth += letter == "["

@@ -103,6 +103,10 @@ class Ragged:
         """Length of each row."""
         return np.diff(self.offsets)
 
+    def row_lengths(self, rows_N: Ints) -> Ints:
+        """Length of these rows."""
+        return self.offsets[rows_N + 1] - self.offsets[rows_N]
+
     def padded(self, rows_N: Ints, lengths_N: Ints, skip: int = 0) -> Ints:
         """Return (N, T): `lengths_N` values of each row from position `skip` on, padded with 0."""
         times_T = np.arange(int(lengths_N.max(initial=0)))

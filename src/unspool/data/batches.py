@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -60,7 +60,7 @@ class Bucketed:
         message = f"{int(long_N.sum())} of {len(examples)} {which} examples are longer than {limit} tokens"
         if self.long == "cut":
             say(f"{message}: cut")
-            return examples.cut(limit)
+            return replace(examples, limit=limit)
         if self.long == "drop" and not long_N.all():
             say(f"{message}: left out")
             return SelectedExamples(examples, np.flatnonzero(~long_N))

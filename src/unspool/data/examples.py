@@ -8,9 +8,10 @@ Without BOS (some pretrained models), inputs are y₁ … yₘ and targets y₂ 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,33 +23,39 @@ from unspool.data.rows import Row, RowFormat
 from unspool.tokenization import Tokenizer
 
 
-class Examples(Protocol):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Examples(ABC):
     """Rows that can be batched in any order."""
 
+    limit: int | None = None
+    """Maximum positions of a row on each side."""
+
+    @abstractmethod
     def __len__(self) -> int: ...
 
     @property
+    @abstractmethod
     def sizes_NK(self) -> Ints:
         """Positions of each row on each side (one, or source and target)."""
-        ...
 
+    @abstractmethod
     def batch(self, rows_N: Ints) -> Batch:
         """Return these rows, padded on the right."""
-        ...
 
-    def cut(self, limit: int) -> Self:
-        """Return the rows with at most `limit` positions on each side."""
-        ...
+    def limited(self, sizes: Ints) -> Ints:
+        """Return the sizes, at most `limit`."""
+        return sizes if self.limit is None else np.minimum(sizes, self.limit)
 
 
 @dataclass(frozen=True, eq=False)
-class Sequences:
-    """Texts, optionally with sources. A text is stored from the token before its first target to EOS."""
+class Sequences(Examples):
+    """Texts, optionally with sources. A text is stored from the token before its first target to EOS.
+
+    A truncated target loses its EOS; a truncated source keeps it.
+    """
 
     target: Ragged
     source: Ragged | None = None
-    limit: int | None = None
-    """Maximum positions of a row. A truncated target loses its EOS; a truncated source keeps it."""
 
     def __len__(self) -> int:
         return len(self.target)
@@ -57,47 +64,34 @@ class Sequences:
     def sizes_NK(self) -> Ints:
         """Positions of source and target, or of the target alone."""
         sides = [self.target] if self.source is None else [self.source, self.target]
-        sizes_NK = np.stack([side.lengths - 1 for side in sides], axis=1)
-        return sizes_NK if self.limit is None else np.minimum(sizes_NK, self.limit)
+        return self.limited(np.stack([side.lengths - 1 for side in sides], axis=1))
 
     @property
     def target_counts(self) -> npt.NDArray[Any] | None:
         """1 for each token that is a target; None if all are."""
         return None
 
-    def cut(self, limit: int) -> Self:
-        """Return the rows with at most `limit` positions on each side."""
-        return replace(self, limit=limit)
-
     def batch(self, rows_N: Ints) -> Batch:
         """Return these rows, padded on the right."""
-        lengths_N = self._lengths(self.target, rows_N)
-        inputs_NT = torch.from_numpy(self.target.padded(rows_N, lengths_N))
-        targets_NT = torch.from_numpy(self.target.padded(rows_N, lengths_N, skip=1))
-        weights_NT = real_mask(lengths_N).float()
-        lengths = torch.from_numpy(lengths_N)
+        lengths_N = self.limited(self.target.row_lengths(rows_N) - 1)
+        targets = Batch(
+            torch.from_numpy(self.target.padded(rows_N, lengths_N)),
+            torch.from_numpy(lengths_N),
+            torch.from_numpy(self.target.padded(rows_N, lengths_N, skip=1)),
+            real_mask(lengths_N).float(),
+        )
         if self.source is None:
-            return Batch(inputs_NT, lengths, targets_NT, weights_NT)
-        source_lengths_N = self._lengths(self.source, rows_N)
+            return targets
+        source_lengths_N = self.limited(self.source.row_lengths(rows_N) - 1)
         source_NS = self.source.padded(rows_N, source_lengths_N, skip=1)
         ends_N = self.source.offsets[rows_N + 1] - 1
         source_NS[np.arange(len(rows_N)), source_lengths_N - 1] = self.source.values[ends_N]
-        return Batch(
-            inputs_NT,
-            lengths,
-            targets_NT,
-            weights_NT,
-            torch.from_numpy(source_NS),
-            torch.from_numpy(source_lengths_N),
-        )
-
-    def _lengths(self, side: Ragged, rows_N: Ints) -> Ints:
-        lengths_N = side.offsets[rows_N + 1] - side.offsets[rows_N] - 1
-        return lengths_N if self.limit is None else np.minimum(lengths_N, self.limit)
+        sources = torch.from_numpy(source_NS), torch.from_numpy(source_lengths_N)
+        return replace(targets, source_NS=sources[0], source_lengths_N=sources[1])
 
 
 @dataclass(frozen=True, eq=False)
-class SelectedExamples:
+class SelectedExamples(Examples):
     """A selection of examples."""
 
     all: Examples
@@ -114,10 +108,6 @@ class SelectedExamples:
     def batch(self, rows_N: Ints) -> Batch:
         """Return these rows, padded on the right."""
         return self.all.batch(self.rows[rows_N])
-
-    def cut(self, limit: int) -> SelectedExamples:
-        """Return the rows with at most `limit` positions on each side."""
-        return replace(self, all=self.all.cut(limit))
 
 
 def real_mask(lengths_N: Ints) -> torch.Tensor:

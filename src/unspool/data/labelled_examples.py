@@ -9,7 +9,7 @@ The tag of a word is the target of its first token; its other tokens have weight
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from unspool.tokenization.word_alignment import WordTokens, tokenize_words
 
 
 @dataclass(frozen=True, eq=False)
-class LabelledExamples:
+class LabelledExamples(Examples):
     """Texts with one label each, or with one label per token."""
 
     inputs: Ragged
@@ -33,8 +33,6 @@ class LabelledExamples:
     """True if each token has a label, False if only the text has one."""
     none: int | None = None
     """The id of tokens without a label."""
-    limit: int | None = None
-    """Maximum tokens of a text."""
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -42,18 +40,11 @@ class LabelledExamples:
     @property
     def sizes_NK(self) -> Ints:
         """Tokens of each text."""
-        sizes_NK = self.inputs.lengths[:, None]
-        return sizes_NK if self.limit is None else np.minimum(sizes_NK, self.limit)
-
-    def cut(self, limit: int) -> LabelledExamples:
-        """Return the texts with at most `limit` tokens."""
-        return replace(self, limit=limit)
+        return self.limited(self.inputs.lengths[:, None])
 
     def batch(self, rows_N: Ints) -> Batch:
         """Return these texts, padded on the right."""
-        lengths_N = self.inputs.offsets[rows_N + 1] - self.inputs.offsets[rows_N]
-        if self.limit is not None:
-            lengths_N = np.minimum(lengths_N, self.limit)
+        lengths_N = self.limited(self.inputs.row_lengths(rows_N))
         counts_N = lengths_N if self.each_token else np.ones_like(lengths_N)
         targets_NU = self.targets.padded(rows_N, counts_N)
         counted_NU = real_mask(counts_N)

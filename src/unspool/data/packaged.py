@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
@@ -63,10 +63,10 @@ class Packaged(HeldOut):
 
     def train_rows(self, advance: OnProgress) -> Iterator[Row]:
         """Yield the texts."""
-        tidy, lines = self._tidy(), read_lines(self.path(), self.max_line_bytes, advance)
+        lines = read_lines(self.path(), self.max_line_bytes, advance)
         for number, text in enumerate(lines if self.column is None else self._column(lines, self.column)):
             if number or not self.header:
-                yield (tidy(text),)
+                yield (self._tidy(text),)
 
     def path(self) -> Path:
         """Return the path of the file."""
@@ -85,33 +85,24 @@ class Packaged(HeldOut):
             f"the package {self.package!r} has no file {self.file!r}; look into {folders[0]}"
         )
 
-    def _tidy(self) -> Callable[[str], str]:
-        if not self.brackets:
-            return str.strip
-        first, last = map(re.escape, self.brackets)
-        notes = re.compile(f"{first}[^{first}{last}]*{last}")
-
-        def tidy(text: str) -> str:
-            while text != (text := notes.sub("", text)):  # notes may hold notes
+    def _tidy(self, text: str) -> str:
+        if self.brackets:
+            first, last = map(re.escape, self.brackets)
+            while text != (text := re.sub(f"{first}[^{first}{last}]*{last}", "", text)):  # they may be nested
                 pass
-            return text.strip()
-
-        return tidy
+        return text.strip()
 
     def _column(self, lines: Iterable[str], column: int) -> Iterator[str]:
         """Yield one text per row; a row may span several lines."""
         # csv needs line ends, which read_lines removed.
         reader = csv.reader((line + "\n" for line in lines), strict=True)
-        while True:
-            try:
-                row = next(reader)
-            except StopIteration:
-                return
-            except csv.Error as error:
-                raise ValueError(f"{self.path()}, line {reader.line_num} is not CSV: {error}") from None
-            if row and len(row) < column:
-                raise ValueError(
-                    f"{self.path()}, line {reader.line_num} has {len(row)} columns, "
-                    f"but column {column} is needed"
-                )
-            yield row[column - 1] if row else ""
+        try:
+            for row in reader:
+                if row and len(row) < column:
+                    raise ValueError(
+                        f"{self.path()}, line {reader.line_num} has {len(row)} columns, "
+                        f"but column {column} is needed"
+                    )
+                yield row[column - 1] if row else ""
+        except csv.Error as error:
+            raise ValueError(f"{self.path()}, line {reader.line_num} is not CSV: {error}") from None
