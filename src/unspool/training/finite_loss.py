@@ -7,7 +7,7 @@ output is not finite, or else the first (from the loss backwards) whose gradient
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -78,34 +78,20 @@ def _watch_layers(model: nn.Module) -> Iterator[tuple[list[str], list[str]]]:
     """Yield two lists that hooks fill: layers with non-finite outputs, and with non-finite gradients."""
     outputs: list[str] = []
     gradients: list[str] = []
-    places: dict[int, str] = {}
-    tensors = []  # keeps them alive, so that ids stay unique
 
-    def watch(tensor: Any, place: str) -> None:
-        if not isinstance(tensor, Tensor) or not tensor.requires_grad:
-            return
-        new = id(tensor) not in places
-        places[id(tensor)] = place
-        if new:
-            tensors.append(tensor)
-            tensor.register_hook(partial(look, id(tensor)))  # type: ignore[no-untyped-call]
-
-    def look(at: int, gradient: Tensor) -> None:
+    def look(place: str, gradient: Tensor) -> None:
         if not _is_finite(gradient):
-            gradients.append(places[at])
+            gradients.append(place)
 
-    def forward(name: str) -> Callable[[nn.Module, Any, Any], None]:
-        def seen(module: nn.Module, args: Any, output: Any) -> None:  # noqa: ARG001
-            if not _is_finite(output):
-                outputs.append(name)
-            for it in args:
-                watch(it, f"at the input of layer {name!r}")
-            for it in output if isinstance(output, (tuple, list)) else (output,):
-                watch(it, f"at the output of layer {name!r}")
+    def forward(name: str, module: nn.Module, args: Any, output: Any) -> None:  # noqa: ARG001
+        if not _is_finite(output):
+            outputs.append(name)
+        for it in args:
+            if isinstance(it, Tensor) and it.requires_grad:
+                it.register_hook(partial(look, f"at the input of layer {name!r}"))  # type: ignore[no-untyped-call]
 
-        return seen
-
-    handles = [it.register_forward_hook(forward(name)) for name, it in model.named_modules() if name]
+    layers = [(name, it) for name, it in model.named_modules() if name]
+    handles = [it.register_forward_hook(partial(forward, name)) for name, it in layers]
     try:
         yield outputs, gradients
     finally:

@@ -69,14 +69,14 @@ def train(
 
 
 def _train(recipe: Recipe, out: str | Path | None, resume: bool, reporter: Reporter) -> Model:
+    if out is None and is_distributed():
+        raise ValueError("several processes need a shared folder: give --output")
     check_device(recipe.train)
     with (
-        _run_folder(out) as path,
         torch.random.fork_rng(devices=[]),
         _torch_threads(recipe.train.threads),
         join_processes(recipe.train.device, recipe.train.shard) as processes,
-        lock_folder(path) if processes.rank == 0 else nullcontext(),
-        _remove_refused_start(path) if processes.rank == 0 else nullcontext(),
+        _run_folder(out, processes) as path,
     ):
         _claim_folder(path, recipe, resume, processes)
         found = last_checkpoint(path, processes, reporter.warn)
@@ -243,37 +243,30 @@ def _claim_folder(path: Path, recipe: Recipe, resume: bool, processes: ProcessGr
 
 
 @contextmanager
-def _run_folder(out: str | Path | None) -> Iterator[Path]:
-    """The run folder; a new one is removed if the start is refused."""
-    if out is not None:
-        path = Path(out)
-        new = [it for it in (path, *path.parents) if not it.exists()]
-        path.mkdir(parents=True, exist_ok=True)
-        try:
-            yield path
-        except Exception:
-            with suppress(OSError):
-                for it in new:
-                    it.rmdir()
-            raise
+def _run_folder(out: str | Path | None, processes: ProcessGroup) -> Iterator[Path]:
+    """The run folder, locked; if the start is refused, nothing new is left in it."""
+    if out is None:
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder)
         return
-    if is_distributed():
-        raise ValueError("several processes need a shared folder: give --output")
-    with tempfile.TemporaryDirectory() as folder:
-        yield Path(folder)
-
-
-@contextmanager
-def _remove_refused_start(path: Path) -> Iterator[None]:
-    """If the start is refused, empty a folder that was empty before. The caller holds the lock."""
-    empty = {it.name for it in path.iterdir()} <= {LOCK}
+    path = Path(out)
+    new = [it for it in (path, *path.parents) if not it.exists()]
+    path.mkdir(parents=True, exist_ok=True)
     try:
-        yield
+        with lock_folder(path) if processes.rank == 0 else nullcontext():
+            empty = processes.rank == 0 and {it.name for it in path.iterdir()} <= {LOCK}
+            try:
+                yield path
+            except Exception:
+                if empty and not (path / CURVES).exists():  # a started run has curves
+                    for it in path.iterdir():
+                        with suppress(OSError):
+                            shutil.rmtree(it) if it.is_dir() else it.unlink()
+                raise
     except Exception:
-        if empty and not (path / CURVES).exists():  # a started run has curves
-            for it in path.iterdir():
-                with suppress(OSError):
-                    shutil.rmtree(it) if it.is_dir() else it.unlink()
+        with suppress(OSError):
+            for it in new:
+                it.rmdir()
         raise
 
 
