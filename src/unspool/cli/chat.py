@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -12,7 +13,7 @@ from unspool import config
 from unspool.cli.decoders import add_decoder_options, decoder_spec
 from unspool.cli.models import load_model
 from unspool.cli.output import check_output, print_json, print_message, terminal_text, write_pieces
-from unspool.cli.parser import Command, add_length_options, add_model_options
+from unspool.cli.parser import add_length_options, add_model_options, command, option
 
 if TYPE_CHECKING:
     from unspool.decode.chat import Chat
@@ -38,14 +39,16 @@ NOTES = {"loop": "stopped: the answer repeated itself", "length": "stopped at --
 COMMANDS = ("/decoder", "/help", "/quit", "/save", "/seed", "/undo")
 
 
-def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--system", metavar="TEXT", help="system message")
-    add_model_options(parser)
-    add_decoder_options(parser)
-    add_length_options(parser, new_tokens=config.MAX_CHAT_TOKENS)
-
-
-def _run(args: argparse.Namespace) -> int:
+@command(
+    EXAMPLES,
+    option("--system", metavar="TEXT", help="system message"),
+    add_model_options,
+    add_decoder_options,
+    partial(add_length_options, new_tokens=config.MAX_CHAT_TOKENS),
+    json="one JSON object per answer: role, content, finish_reason",
+)
+def chat(args: argparse.Namespace) -> int:
+    """Chat with a model."""
     check_output(None)
     spec = decoder_spec(args)
 
@@ -124,12 +127,3 @@ def _execute(command: str, chat: Chat, argument: str) -> None:
         print(f"wrote {argument}")
     else:
         print(HELP)
-
-
-COMMAND = Command(
-    "Chat with a model.",
-    EXAMPLES,
-    _add_options,
-    _run,
-    "one JSON object per answer: role, content, finish_reason",
-)

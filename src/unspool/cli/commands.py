@@ -8,7 +8,15 @@ from collections.abc import Iterator
 
 import unspool
 from unspool.cli import chat, compare, compile, diagnose, evaluate, generate, lab, predict, rate, serve, train  # noqa: A004
-from unspool.cli.parser import Command, CommandGroup, Parser, add_commands, add_global_options
+from unspool.cli.parser import (
+    Command,
+    CommandGroup,
+    Parser,
+    add_commands,
+    add_global_options,
+    command,
+    option,
+)
 
 COMPLETION_EXAMPLES = """examples:
   source <(unspool completion bash)
@@ -35,11 +43,13 @@ def command_parser() -> Parser:
 # ---- unspool completion
 
 
-def _add_completion_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"), metavar="SHELL", help="bash, zsh or fish")
-
-
-def _run_completion(args: argparse.Namespace) -> int:
+@command(
+    COMPLETION_EXAMPLES,
+    option("shell", choices=("bash", "zsh", "fish"), metavar="SHELL", help="bash, zsh or fish"),
+    json=None,
+)
+def print_completion(args: argparse.Namespace) -> int:
+    """Print a shell completion script."""
     print(completion_script(command_parser(), args.shell), end="")
     return 0
 
@@ -141,18 +151,16 @@ def _fish_line(condition: str, what: str, description: str) -> str:
 
 
 COMMANDS: dict[str, Command | CommandGroup] = {
-    "chat": chat.COMMAND,
-    "compare": compare.COMMAND,
-    "compile": compile.COMMAND,
-    "completion": Command(
-        "Print a shell completion script.", COMPLETION_EXAMPLES, _add_completion_options, _run_completion
-    ),
+    "chat": chat.chat,
+    "compare": compare.compare,
+    "compile": compile.compile_kernels,
+    "completion": print_completion,
     "diagnose": diagnose.COMMAND,
     "evaluate": evaluate.COMMAND,
-    "generate": generate.COMMAND,
+    "generate": generate.generate,
     "lab": lab.COMMAND,
-    "predict": predict.COMMAND,
+    "predict": predict.predict,
     "rate": rate.COMMAND,
-    "serve": serve.COMMAND,
-    "train": train.COMMAND,
+    "serve": serve.serve,
+    "train": train.train,
 }

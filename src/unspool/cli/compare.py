@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ from unspool.cli.output import (
     progress_bar,
     reserve_file,
 )
-from unspool.cli.parser import Command, add_length_options, add_model_options, seed_of
+from unspool.cli.parser import add_length_options, add_model_options, command, option, seed_of
 from unspool.cli.prompts import add_prompt_options, read_prompts, render
 from unspool.errors import replace_control_characters
 from unspool.io import new_file
@@ -96,15 +97,17 @@ FAILED, REFUSED = 1, 2
 """Exit status if a decoder crashed, and if one was refused."""
 
 
-def _add_options(parser: argparse.ArgumentParser) -> None:
-    add_prompt_options(parser)
-    add_model_options(parser)
-    add_decoders_option(parser, file=True)
-    add_length_options(parser, new_tokens=60)
-    parser.add_argument("--html", type=Path, metavar="FILE", help="also write an HTML report with plots")
-
-
-def _run(args: argparse.Namespace) -> int:
+@command(
+    EXAMPLES,
+    add_prompt_options,
+    add_model_options,
+    partial(add_decoders_option, file=True),
+    partial(add_length_options, new_tokens=60),
+    option("--html", type=Path, metavar="FILE", help="also write an HTML report with plots"),
+    json="one JSON object per decoder and prompt",
+)
+def compare(args: argparse.Namespace) -> int:
+    """Compare decoders on the same prompts."""
     prompts = read_prompts(args)
     specs = named_decoders(args.decoder, args.decoders, DEFAULT_DECODERS)
 
@@ -240,12 +243,3 @@ def _write_report(
     target = path.resolve()
     with new_file(target) if target.is_file() else nullcontext(target) as fresh, open_text(fresh) as file:
         file.write(page)
-
-
-COMMAND = Command(
-    "Compare decoders on the same prompts.",
-    EXAMPLES,
-    _add_options,
-    _run,
-    "one JSON object per decoder and prompt",
-)

@@ -9,7 +9,7 @@ import time
 from functools import partial
 
 from unspool.cli.output import print_json
-from unspool.cli.parser import Command
+from unspool.cli.parser import command
 from unspool.cli.processes import run_processes
 from unspool.engine import compiler_obstacle
 
@@ -67,7 +67,9 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _run(args: argparse.Namespace) -> int:
+@command(EXAMPLES, json="one JSON object with the seconds it took")
+def compile_kernels(args: argparse.Namespace) -> int:
+    """Compile the kernels ahead of their first use."""
     obstacle = compiler_obstacle()
     if obstacle is not None:
         raise ValueError(f"cannot compile: {obstacle}")
@@ -83,12 +85,3 @@ def _run(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"processes": processes, "seconds": time.perf_counter() - began})
     return 0
-
-
-COMMAND = Command(
-    "Compile the kernels ahead of their first use.",
-    EXAMPLES,
-    lambda _: None,
-    _run,
-    "one JSON object with the seconds it took",
-)

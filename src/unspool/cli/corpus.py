@@ -19,7 +19,7 @@ from typing import Any
 from unspool.cli.decoders import decoder_spec, parse_decoders
 from unspool.cli.models import load_options, model_name, named_models
 from unspool.cli.output import print_message, progress_bar
-from unspool.cli.parser import add_number, seed_of
+from unspool.cli.parser import number, seed_of
 from unspool.cli.prompts import SETTINGS, prompt_of_line
 from unspool.cli.requests import answer_json, generate_answers, make_requests
 from unspool.errors import check_surrogates
@@ -59,8 +59,8 @@ def add_ray_options(parser: argparse.ArgumentParser, corpus: str) -> None:
         help="use the Ray cluster at RAY_ADDRESS or on this machine; without one, start processes here",
     )
     help_text = "processes, each with its own copy of the model (default: the number of cores − 1)"
-    add_number(group, "--workers", None, help_text)
-    add_number(group, "--block-size", None, "lines per part file (default: 256)")
+    number("--workers", None, help_text)(group)
+    number("--block-size", None, "lines per part file (default: 256)")(group)
 
 
 def check_without_ray(args: argparse.Namespace) -> None:

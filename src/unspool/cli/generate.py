@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TextIO
 
 from unspool import config
@@ -13,12 +14,13 @@ from unspool.cli.decoders import add_decoder_options, decoder_spec, parse_decode
 from unspool.cli.models import add_combination_options, load_options, named_models
 from unspool.cli.output import check_output, open_output, progress_bar, terminal_text, write_pieces
 from unspool.cli.parser import (
-    Command,
     add_length_options,
     add_model_options,
-    add_number,
-    add_output_option,
+    command,
     natural,
+    number,
+    option,
+    output_option,
 )
 from unspool.cli.prompts import Prompt, add_prompt_options, is_stdin, read_prompts, split_prompt
 from unspool.cli.requests import Answer, answer_json, generate_answers, make_requests
@@ -56,50 +58,51 @@ in int8, its size in the file with --weights stored, and 2 with --dtype bfloat16
 """
 
 
-def _add_options(parser: argparse.ArgumentParser) -> None:
-    add_prompt_options(parser)
-    add_model_options(parser)
-    add_combination_options(parser)
-    add_decoder_options(parser)
-    add_length_options(parser, new_tokens=config.MAX_NEW_TOKENS)
-    add_number(parser, "--n", 1, "texts per prompt, up to a million")
-    parser.add_argument(
+@command(
+    EXAMPLES,
+    add_prompt_options,
+    add_model_options,
+    add_combination_options,
+    add_decoder_options,
+    partial(add_length_options, new_tokens=config.MAX_NEW_TOKENS),
+    number("--n", 1, "texts per prompt, up to a million"),
+    option(
         "--stop", action="append", default=[], metavar="TEXT", help="end before this text; may be repeated"
-    )
-    parser.add_argument(
+    ),
+    option(
         "--stop-id",
         action="append",
         type=natural,
         default=[],
         metavar="ID",
         help="end at this token, which is not printed; may be repeated",
-    )
-    parser.add_argument("--stop-loops", action="store_true", help="end a text that repeats itself in a loop")
-    parser.add_argument(
+    ),
+    option("--stop-loops", action="store_true", help="end a text that repeats itself in a loop"),
+    option(
         "--stop-approximate-loops",
         action="store_true",
         help="end a text also if it repeats itself approximately",
-    )
-    add_number(
-        parser,
+    ),
+    number(
         "--batch-size",
         None,
         "rows (prompts × texts × beam width) that are decoded together; changes memory and speed, never "
         f"the text (default: {config.MAX_BATCH_ROWS}, fewer for long texts)",
-    )
-    add_number(
-        parser,
+    ),
+    number(
         "--alternatives",
         0,
         'with --json, add "ranked": the N most probable tokens of each step, of the model and of the '
         "distribution that was sampled from",
         minimum=0,
-    )
-    add_output_option(parser)
-    add_ray_options(parser, "--prompts")
-
-
-def _run(args: argparse.Namespace) -> int:
+    ),
+    output_option(),
+    partial(add_ray_options, corpus="--prompts"),
+    json="one JSON object per text: prompt, sample, text, tokens, logps, scores, total (the score by which "
+    "a search ranks texts), finish_reason, seed, decoder, model",
+)
+def generate(args: argparse.Namespace) -> int:
+    """Continue a prompt, or many."""
     if args.ray:
         return generate_corpus(args)
     check_without_ray(args)
@@ -156,13 +159,3 @@ def _write_titled(answers: Iterable[Answer], file: TextIO) -> None:
         title = f"── prompt {answer.request.number + 1}, text {answer.sample + 1} ──\n"
         file.write(title + terminal_text(answer.output.text, file) + "\n")
         file.flush()
-
-
-COMMAND = Command(
-    "Continue a prompt, or many.",
-    EXAMPLES,
-    _add_options,
-    _run,
-    "one JSON object per text: prompt, sample, text, tokens, logps, scores, total (the score by which "
-    "a search ranks texts), finish_reason, seed, decoder, model",
-)

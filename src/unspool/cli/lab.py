@@ -9,16 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unspool.cli.output import (
-    Result,
-    check_output,
-    present,
-    print_json,
-    print_message,
-    progress_bar,
-    reserve_file,
-)
-from unspool.cli.parser import Command, CommandGroup, natural
+from unspool.cli.output import Result, check_output, print_json, print_message, progress_bar, reserve_file
+from unspool.cli.parser import CommandGroup, command, natural, option
 from unspool.config import suggest
 from unspool.errors import escape_json
 
@@ -100,13 +92,14 @@ def stored_findings(
 # ---- list
 
 
-def _list(args: argparse.Namespace) -> Result:
+@command(LIST_EXAMPLES, _add_result_options, json="one JSON object per claim")
+def list_claims(args: argparse.Namespace) -> Result:
+    """List the claims and their verdicts."""
     from unspool.lab.claims import CLAIMS
 
     found = stored_findings(args, CLAIMS)
     return Result(
-        map(_listed, found),
-        (f"{it.claim.name:24} {it.verdict:15} {it.claim.statement}" for it in found),
+        map(_listed, found), (f"{it.claim.name:24} {it.verdict:15} {it.claim.statement}" for it in found)
     )
 
 
@@ -126,14 +119,16 @@ def _listed(finding: Finding) -> dict[str, Any]:
 # ---- run
 
 
-def _add_run_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("names", metavar="CLAIM", nargs="*", help="names of claims; see `unspool lab list`")
-    parser.add_argument("--all", action="store_true", help="run every claim")
-    _add_result_options(parser)
-    parser.add_argument("--again", action="store_true", help="measure again what was measured before")
-
-
-def _run(args: argparse.Namespace) -> int:
+@command(
+    RUN_EXAMPLES,
+    option("names", metavar="CLAIM", nargs="*", help="names of claims; see `unspool lab list`"),
+    option("--all", action="store_true", help="run every claim"),
+    _add_result_options,
+    option("--again", action="store_true", help="measure again what was measured before"),
+    json="one JSON object per claim, with all numbers",
+)
+def run_claims(args: argparse.Namespace) -> int:
+    """Measure claims and print their verdicts."""
     from unspool.lab.claims import CLAIMS
     from unspool.lab.results import results_folder
     from unspool.lab.running import run as measure
@@ -187,16 +182,18 @@ def _print_finding(args: argparse.Namespace, claim: Claim) -> None:
 # ---- report
 
 
-def _add_report_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write the report as an HTML page")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the report as Markdown")
-    parser.add_argument(
+@command(
+    REPORT_EXAMPLES,
+    option("--html", type=Path, metavar="FILE", help="write the report as an HTML page"),
+    option("--markdown", type=Path, metavar="FILE", help="write the report as Markdown"),
+    option(
         "--from", type=Path, dest="file", metavar="FILE", help="report the measurements that --json wrote"
-    )
-    _add_result_options(parser)
-
-
-def _report(args: argparse.Namespace) -> int:
+    ),
+    _add_result_options,
+    json="all measurements as one JSON object",
+)
+def report_claims(args: argparse.Namespace) -> int:
+    """Write a report of all claims: verdicts, numbers, figures."""
     if not (args.html or args.markdown or args.json):
         raise ValueError("no output: give --html FILE, --markdown FILE or --json")
     for path in (args.html, args.markdown):
@@ -227,27 +224,5 @@ def _report(args: argparse.Namespace) -> int:
 
 COMMAND = CommandGroup(
     "Measure the claims of the documentation: experiments, verdicts, a report.",
-    {
-        "list": Command(
-            "List the claims and their verdicts.",
-            LIST_EXAMPLES,
-            _add_result_options,
-            present(_list),
-            "one JSON object per claim",
-        ),
-        "run": Command(
-            "Measure claims and print their verdicts.",
-            RUN_EXAMPLES,
-            _add_run_options,
-            _run,
-            "one JSON object per claim, with all numbers",
-        ),
-        "report": Command(
-            "Write a report of all claims: verdicts, numbers, figures.",
-            REPORT_EXAMPLES,
-            _add_report_options,
-            _report,
-            "all measurements as one JSON object",
-        ),
-    },
+    {"list": list_claims, "run": run_claims, "report": report_claims},
 )

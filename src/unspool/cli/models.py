@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from unspool import config
 from unspool.cli.output import print_message, status_line
-from unspool.cli.parser import add_number
+from unspool.cli.parser import number
 
 if TYPE_CHECKING:
     from unspool.interfaces import Decoder, StepModel
@@ -98,7 +98,7 @@ def add_combination_options(parser: argparse.ArgumentParser) -> None:
         help="speculative decoding with this smaller model: the text of Greedy, or the distribution of "
         "Sample (other texts for the same seed), in less time",
     )
-    add_number(group, "--draft-length", None, f"tokens per draft (default: {DRAFT_LENGTH})")
+    number("--draft-length", None, f"tokens per draft (default: {DRAFT_LENGTH})")(group)
     group = parser.add_argument_group("guidance", "Guidance(model): each step runs the model twice")
     group.add_argument(
         "--guidance", type=float, metavar="X", help="follow the prompt more closely; 1 is the model itself"

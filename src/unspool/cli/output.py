@@ -344,26 +344,24 @@ class Result:
     """The exit status."""
 
 
-def present(measure: Callable[[Namespace], Result]) -> Callable[[Namespace], int]:
-    """The `run` of a command that measures something and prints its Result."""
-
-    def run(args: Namespace) -> int:
-        text, figure = getattr(args, "text", None), getattr(args, "figure", None)
-        if isinstance(text, Path) and not text.is_dir():
-            text.open("rb").close()  # raises before the model is loaded
-        with figure_file(figure):
-            result = measure(args)
-            if figure is not None and result.draw is not None:
-                result.draw(figure)
-        if args.json:
-            for record in result.records:
-                print_json(record)
-        else:
-            for part in result.text:
-                part.print() if isinstance(part, Table) else print(part)
-        return result.status
-
-    return run
+def present(measure: Callable[[Namespace], Result | int], args: Namespace) -> int:
+    """Run the function of a command, print its Result, and return the exit status."""
+    text, figure = getattr(args, "text", None), getattr(args, "figure", None)
+    if isinstance(text, Path) and not text.is_dir():
+        text.open("rb").close()  # raises before the model is loaded
+    with figure_file(figure):
+        result = measure(args)
+        if isinstance(result, int):
+            return result
+        if figure is not None and result.draw is not None:
+            result.draw(figure)
+    if args.json:
+        for record in result.records:
+            print_json(record)
+    else:
+        for part in result.text:
+            part.print() if isinstance(part, Table) else print(part)
+    return result.status
 
 
 class ProgressBar:

@@ -7,11 +7,12 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 from unspool import config
-from unspool.cli.output import print_message
+from unspool.cli.output import Result, present, print_message
 
 MODEL_HELP = (
     "a built-in model (bible, bible-weak, dates), an installed model package (smollm2), a run folder, a "
@@ -61,6 +62,12 @@ class Parser(argparse.ArgumentParser):
         self.exit(2)
 
 
+AddOptions = Callable[[argparse.ArgumentParser], Any]
+"""Adds options to a parser."""
+Option = Callable[[argparse._ActionsContainer], Any]
+"""Adds one option to a parser or to a group of options."""
+
+
 @dataclass(frozen=True)
 class Command:
     """A command: its help texts, its options, and the function that runs it."""
@@ -68,13 +75,24 @@ class Command:
     summary: str
     examples: str
     """Shown under the options: example calls, then explanations."""
-    add_options: Callable[[argparse.ArgumentParser], None]
+    options: tuple[AddOptions, ...]
     run: Callable[[argparse.Namespace], int]
     """Returns the exit status."""
-    json: str | None = "one JSON object"
+    json: str | None
     """What --json prints; None for a command without results."""
-    figure: bool = False
+    figure: bool
     """Whether there is --figure."""
+
+
+def command(
+    examples: str, *options: AddOptions, json: str | None = "one JSON object", figure: bool = False
+) -> Callable[[Callable[[argparse.Namespace], Result | int]], Command]:
+    """Make a command of a function that returns a Result or an exit status; its docstring is the summary."""
+
+    def decorate(function: Callable[[argparse.Namespace], Result | int]) -> Command:
+        return Command(function.__doc__ or "", examples, options, partial(present, function), json, figure)
+
+    return decorate
 
 
 @dataclass(frozen=True)
@@ -106,7 +124,8 @@ def add_commands(
         if isinstance(command, CommandGroup):
             add_commands(sub, command.commands, "SUBCOMMAND")
         else:
-            command.add_options(sub)
+            for add_options in command.options:
+                add_options(sub)
             if command.figure:
                 sub.add_argument(
                     "--figure", type=Path, metavar="FILE", help="draw a figure: .svg, .png or .pdf"
@@ -180,18 +199,16 @@ def device_name(text: str) -> str:
 # ---- options
 
 
-def add_number(
-    parser: argparse._ActionsContainer,
-    flag: str,
-    default: int | Sequence[int] | None,
-    text: str,
-    *,
-    minimum: int = 1,
-) -> None:
+def option(*names: str, **settings: Any) -> Option:
+    """One option or argument of a command, as for `add_argument`."""
+    return lambda parser: parser.add_argument(*names, **settings)
+
+
+def number(flag: str, default: int | Sequence[int] | None, text: str, *, minimum: int = 1) -> Option:
     """An option that takes a whole number, or several if its default is a list."""
     is_list = isinstance(default, Sequence)
     shown = " ".join(map(str, default)) if isinstance(default, Sequence) else default
-    parser.add_argument(
+    return option(
         flag,
         type=positive if minimum else natural,
         default=default,
@@ -232,7 +249,7 @@ def add_running_options(parser: argparse._ActionsContainer, *, dtype: bool = Fal
         )
 
 
-def add_model_argument(parser: argparse.ArgumentParser) -> None:
+def add_model_argument(parser: argparse._ActionsContainer) -> None:
     """The positional MODEL of commands that measure a model, with --device, --weights and --engine."""
     parser.add_argument("model", metavar="MODEL", help=MODEL_HELP)
     add_running_options(parser)
@@ -252,24 +269,23 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 def add_length_options(parser: argparse.ArgumentParser, new_tokens: int) -> None:
     """--max-new-tokens and --seed."""
     group = parser.add_argument_group("generation")
-    add_number(group, "--max-new-tokens", new_tokens, "generate at most N tokens")
-    add_number(group, "--seed", None, "the same seed gives the same text (default: random)", minimum=0)
+    number("--max-new-tokens", new_tokens, "generate at most N tokens")(group)
+    number("--seed", None, "the same seed gives the same text (default: random)", minimum=0)(group)
 
 
 def add_seed_option(parser: argparse.ArgumentParser) -> None:
     """--seed of a measurement, 0 by default."""
-    add_number(parser, "--seed", 0, "random seed", minimum=0)
+    number("--seed", 0, "random seed", minimum=0)(parser)
 
 
-def add_output_option(
-    parser: argparse._ActionsContainer,
+def output_option(
     help_text: str = "write to this file instead of standard output",
     metavar: str = "FILE",
     *,
     required: bool = False,
-) -> None:
+) -> Option:
     """-o, --output."""
-    parser.add_argument("-o", "--output", type=Path, required=required, metavar=metavar, help=help_text)
+    return option("-o", "--output", type=Path, required=required, metavar=metavar, help=help_text)
 
 
 def seed_of(args: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unspool.cli.models import load_labeller
 from unspool.cli.output import check_output, json_line, open_output, terminal_text
-from unspool.cli.parser import Command, add_number, add_output_option, add_running_options
+from unspool.cli.parser import add_running_options, command, number, option, output_option
 from unspool.cli.prompts import read_stdin
 from unspool.data.records import read_records, split_lines
 from unspool.evaluate.text_files import layout_of_run
@@ -39,30 +39,30 @@ class LocatedText(NamedTuple):
     where: str
 
 
-def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+@command(
+    EXAMPLES,
+    option(
         "texts",
         nargs="*",
         metavar="TEXT",
         help='texts to label; the lines of standard input if it is "-" or missing',
-    )
-    parser.add_argument(
+    ),
+    option(
         "--text",
         type=Path,
         metavar="FILE",
         help='texts, one per line; in a .jsonl file {"text": "…"} per line; in a file with columns, the '
         "column that the run was trained on",
-    )
-    parser.add_argument(
-        "--model", required=True, metavar="NAME", help="the run folder of a classifier or tagger"
-    )
-    add_running_options(parser)
-    add_number(parser, "--top", None, "print the N most probable labels (default: 1; with --json all)")
-    add_number(parser, "--batch-size", 32, "texts per batch")
-    add_output_option(parser)
-
-
-def _run(args: argparse.Namespace) -> int:
+    ),
+    option("--model", required=True, metavar="NAME", help="the run folder of a classifier or tagger"),
+    add_running_options,
+    number("--top", None, "print the N most probable labels (default: 1; with --json all)"),
+    number("--batch-size", 32, "texts per batch"),
+    output_option(),
+    json="one JSON object per text: text, label, p, probabilities; for a tagger: text, words (the same each)",
+)
+def predict(args: argparse.Namespace) -> int:
+    """Label texts with a classifier, or their words with a tagger."""
     texts = read_texts(args)
     check_output(args.output, args.text)
     model = load_labeller(args)
@@ -138,12 +138,3 @@ def _record(text: str, prediction: Any, top: int | None) -> dict[str, Any]:
 def _label_record(prediction: Prediction, top: int | None) -> dict[str, Any]:
     probabilities = dict(islice(prediction.probabilities.items(), top))
     return {"label": prediction.label, "p": prediction.p, "probabilities": probabilities}
-
-
-COMMAND = Command(
-    "Label texts with a classifier, or their words with a tagger.",
-    EXAMPLES,
-    _add_options,
-    _run,
-    "one JSON object per text: text, label, p, probabilities; for a tagger: text, words (the same each)",
-)

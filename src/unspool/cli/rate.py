@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from unspool.cli.output import Result, Table, check_output, present, print_message
-from unspool.cli.parser import Command, CommandGroup, add_number, add_output_option, add_seed_option
+from unspool.cli.output import Result, Table, check_output, print_message
+from unspool.cli.parser import CommandGroup, add_seed_option, command, number, option, output_option
 from unspool.errors import replace_control_characters
 
 if TYPE_CHECKING:
@@ -50,26 +50,28 @@ IMPORT_EXAMPLES = """examples:
 
 The sheet needs the columns rater, item and choice, separated by commas, semicolons or tabs.
 """
+FOLDER = option("folder", type=Path, metavar="FOLDER", help="the set of `unspool rate prepare`")
 
 
 # ---- prepare
 
 
-def _add_prepare_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("outputs", nargs="+", metavar="[NAME=]FILE", help="the outputs of a system")
-    add_output_option(parser, "folder of the new set", "FOLDER", required=True)
-    parser.add_argument("--prompts", type=Path, metavar="FILE", help="the prompts, line by line")
-    parser.add_argument(
+@command(
+    PREPARE_EXAMPLES,
+    option("outputs", nargs="+", metavar="[NAME=]FILE", help="the outputs of a system"),
+    output_option("folder of the new set", "FOLDER", required=True),
+    option("--prompts", type=Path, metavar="FILE", help="the prompts, line by line"),
+    option(
         "--scale",
         choices=("score", "preference"),
         default="score",
         help="score: 0, 1 or 2 for one text; preference: the better of two (default: %(default)s)",
-    )
-    add_number(parser, "--max-prompts", None, "use N randomly drawn prompts (default: all)")
-    add_seed_option(parser)
-
-
-def _prepare(args: argparse.Namespace) -> Result:
+    ),
+    number("--max-prompts", None, "use N randomly drawn prompts (default: all)"),
+    add_seed_option,
+)
+def prepare_set(args: argparse.Namespace) -> Result:
+    """Make a blinded set from the outputs of systems."""
     from unspool.evaluate.rating import prepare
     from unspool.evaluate.text_files import read_systems, shared_prompts
 
@@ -94,12 +96,14 @@ def _prepare(args: argparse.Namespace) -> Result:
 # ---- answer
 
 
-def _add_answer_options(parser: argparse.ArgumentParser) -> None:
-    _add_folder(parser)
-    parser.add_argument("--rater", metavar="NAME", help="name of the rater (default: your user name)")
-
-
-def _answer(args: argparse.Namespace) -> int:
+@command(
+    ANSWER_EXAMPLES,
+    FOLDER,
+    option("--rater", metavar="NAME", help="name of the rater (default: your user name)"),
+    json=None,
+)
+def answer_items(args: argparse.Namespace) -> int:
+    """Rate the items of a set in the terminal."""
     from unspool.evaluate.rating import RatingSet
 
     rater = getpass.getuser() if args.rater is None else args.rater
@@ -170,13 +174,11 @@ def _choices(lines: TextIO) -> Iterator[str]:
 # ---- report
 
 
-def _add_report_options(parser: argparse.ArgumentParser) -> None:
-    _add_folder(parser)
-    add_number(parser, "--samples", 1000, "bootstrap samples")
-    add_seed_option(parser)
-
-
-def _report(args: argparse.Namespace) -> Result:
+@command(
+    REPORT_EXAMPLES, FOLDER, number("--samples", 1000, "bootstrap samples"), add_seed_option, figure=True
+)
+def report_ratings(args: argparse.Namespace) -> Result:
+    """Report mean scores or strengths with intervals, and the raters' agreement."""
     from unspool.evaluate.rating import RatingSet, report
     from unspool.plots.figures import draw_intervals
 
@@ -215,14 +217,15 @@ def _report_lines(report: RatingReport, measure: str) -> Iterator[str | Table]:
 # ---- export and import
 
 
-def _add_export_options(parser: argparse.ArgumentParser) -> None:
-    _add_folder(parser)
-    parser.add_argument("sheet", type=Path, metavar="CSV", help="the file to write")
-    parser.add_argument("--rater", metavar="NAME", help="write every item, for this rater to fill in")
-    parser.add_argument("--systems", action="store_true", help="include the names of the systems (unblinded)")
-
-
-def _export(args: argparse.Namespace) -> Result:
+@command(
+    EXPORT_EXAMPLES,
+    FOLDER,
+    option("sheet", type=Path, metavar="CSV", help="the file to write"),
+    option("--rater", metavar="NAME", help="write every item, for this rater to fill in"),
+    option("--systems", action="store_true", help="include the names of the systems (unblinded)"),
+)
+def export_sheet(args: argparse.Namespace) -> Result:
+    """Write all answers, or a sheet for one rater, as CSV."""
     from unspool.evaluate.rating import RatingSet, write_sheet
 
     check_output(args.sheet)
@@ -230,57 +233,27 @@ def _export(args: argparse.Namespace) -> Result:
     return Result([{"file": str(args.sheet), "rows": rows}], [f"{rows} rows in {args.sheet}"])
 
 
-def _add_import_options(parser: argparse.ArgumentParser) -> None:
-    _add_folder(parser)
-    parser.add_argument("sheet", type=Path, metavar="CSV", help="the file to read")
-    parser.add_argument("--rater", metavar="NAME", help="the rater, if the sheet does not name one")
-
-
-def _import(args: argparse.Namespace) -> Result:
+@command(
+    IMPORT_EXAMPLES,
+    FOLDER,
+    option("sheet", type=Path, metavar="CSV", help="the file to read"),
+    option("--rater", metavar="NAME", help="the rater, if the sheet does not name one"),
+)
+def import_sheet(args: argparse.Namespace) -> Result:
+    """Read the answers of a CSV sheet; a wrong line refuses the whole sheet."""
     from unspool.evaluate.rating import RatingSet, read_sheet
 
     new = read_sheet(RatingSet.load(args.folder), args.sheet, rater=args.rater)
     return Result([{"new_answers": new}], [f"{new} new answers"])
 
 
-def _add_folder(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="the set of `unspool rate prepare`")
-
-
 COMMAND = CommandGroup(
     "Let people rate texts: prepare a blinded set, answer it, report the results.",
     {
-        "prepare": Command(
-            "Make a blinded set from the outputs of systems.",
-            PREPARE_EXAMPLES,
-            _add_prepare_options,
-            present(_prepare),
-        ),
-        "answer": Command(
-            "Rate the items of a set in the terminal.",
-            ANSWER_EXAMPLES,
-            _add_answer_options,
-            _answer,
-            json=None,
-        ),
-        "report": Command(
-            "Report mean scores or strengths with intervals, and the raters' agreement.",
-            REPORT_EXAMPLES,
-            _add_report_options,
-            present(_report),
-            figure=True,
-        ),
-        "export": Command(
-            "Write all answers, or a sheet for one rater, as CSV.",
-            EXPORT_EXAMPLES,
-            _add_export_options,
-            present(_export),
-        ),
-        "import": Command(
-            "Read the answers of a CSV sheet; a wrong line refuses the whole sheet.",
-            IMPORT_EXAMPLES,
-            _add_import_options,
-            present(_import),
-        ),
+        "prepare": prepare_set,
+        "answer": answer_items,
+        "report": report_ratings,
+        "export": export_sheet,
+        "import": import_sheet,
     },
 )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
+from functools import partial
 from pathlib import Path
 
 from unspool.cli.models import load_generator, load_options, model_name
-from unspool.cli.parser import MODEL_HELP, Command, add_number, add_running_options
+from unspool.cli.parser import MODEL_HELP, add_running_options, command, number, option
 
 EXAMPLES = """examples:
   unspool serve smollm2
@@ -21,33 +22,38 @@ The page at http://localhost:8000/ shows next-token distributions, beams and att
 KEYS_VARIABLE = "UNSPOOL_API_KEYS"
 
 
-def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"{MODEL_HELP}; several are allowed")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    add_number(parser, "--port", 8000, "port to listen on; 0 chooses a free one", minimum=0)
-    add_number(parser, "--slots", 32, "requests that run at once")
-    add_number(parser, "--queue", 128, "requests that may wait; more are refused with status 429", minimum=0)
-    add_number(parser, "--timeout", 600, "seconds per request")
-    help_text = "megabytes for the KV cache of earlier prompts; 0 turns the prefix cache off"
-    add_number(parser, "--prefix-cache", 256, help_text, minimum=0)
-    parser.add_argument(
+@command(
+    EXAMPLES,
+    option("models", nargs="*", metavar="MODEL", help=f"{MODEL_HELP}; several are allowed"),
+    option("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)"),
+    number("--port", 8000, "port to listen on; 0 chooses a free one", minimum=0),
+    number("--slots", 32, "requests that run at once"),
+    number("--queue", 128, "requests that may wait; more are refused with status 429", minimum=0),
+    number("--timeout", 600, "seconds per request"),
+    number(
+        "--prefix-cache",
+        256,
+        "megabytes for the KV cache of earlier prompts; 0 turns the prefix cache off",
+        minimum=0,
+    ),
+    option(
         "--api-keys",
         type=Path,
         metavar="FILE",
         help=f"API keys of at least 16 characters, one per line; or comma-separated in {KEYS_VARIABLE}. "
         "Required unless --host is a loopback address",
-    )
-    parser.add_argument(
+    ),
+    option(
         "--ratings", type=Path, metavar="FOLDER", help="let people rate this set of `unspool rate prepare`"
-    )
-    parser.add_argument(
+    ),
+    option(
         "--lab", type=Path, metavar="FILE", help="show the results that `unspool lab report --json` wrote"
-    )
-    add_running_options(parser, dtype=True)
-
-
-def _run(args: argparse.Namespace) -> int:
-    """Load the models and serve until SIGTERM or Ctrl-C; running requests are finished first."""
+    ),
+    partial(add_running_options, dtype=True),
+    json=None,
+)
+def serve(args: argparse.Namespace) -> int:
+    """Serve models over HTTP with OpenAI's API."""
     try:
         import fastapi  # noqa: F401
         import uvicorn
@@ -78,6 +84,3 @@ def _run(args: argparse.Namespace) -> int:
     app = StaticFiles(create_app(server, keys, PageContent(ratings, tuple(findings))))
     uvicorn.run(app, host=args.host, port=args.port, log_level="info")
     return 0
-
-
-COMMAND = Command("Serve models over HTTP with OpenAI's API.", EXAMPLES, _add_options, _run, json=None)

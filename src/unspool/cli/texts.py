@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unspool.cli.output import print_message
-from unspool.cli.parser import add_number, add_seed_option, positive
+from unspool.cli.parser import add_seed_option, number, positive
 from unspool.data.records import Layout
 from unspool.evaluate.text_files import layout_of_run, read_pairs, read_texts
 
@@ -45,15 +45,15 @@ def add_columns_option(parser: argparse.ArgumentParser) -> None:
 
 def add_reading_options(parser: argparse.ArgumentParser) -> None:
     """--limit and --context."""
-    add_number(parser, "--limit", None, "read only the first N texts of the file")
-    add_number(parser, "--context", None, "tokens per window (default: 1024 or the model's context)")
+    number("--limit", None, "read only the first N texts of the file")(parser)
+    number("--context", None, "tokens per window (default: 1024 or the model's context)")(parser)
 
 
 def add_reference_options(parser: argparse.ArgumentParser, texts: int, prompt: int = 16) -> None:
     """--text, --texts, --prompt and --seed of a diagnosis that compares a model with reference texts."""
     add_text_options(parser, default="the run's validation set")
-    add_number(parser, "--texts", texts, "use at most N texts")
-    add_number(parser, "--prompt", prompt, "tokens of each text that are the prompt")
+    number("--texts", texts, "use at most N texts")(parser)
+    number("--prompt", prompt, "tokens of each text that are the prompt")(parser)
     add_seed_option(parser)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unspool.cli.output import print_json, print_message
-from unspool.cli.parser import Command, add_number, add_output_option
+from unspool.cli.parser import command, number, option, output_option
 from unspool.cli.processes import run_processes
 
 if TYPE_CHECKING:
@@ -33,39 +33,40 @@ _SAME_AS_OUTPUT = object()
 """--resume without a value: the folder of --output."""
 
 
-def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+@command(
+    EXAMPLES,
+    option(
         "recipe",
         nargs="?",
         type=Path,
         metavar="RECIPE",
         help="a TOML file (default with --resume: the run's)",
-    )
-    add_output_option(parser, "run folder for checkpoints, curves and the model", "RUN")
-    parser.add_argument(
+    ),
+    output_option("run folder for checkpoints, curves and the model", "RUN"),
+    option(
         "--set",
         action="append",
         default=[],
         metavar="KEY=VALUE",
         help="change a setting of the recipe: train.lr=0.002; may be repeated",
-    )
-    parser.add_argument(
+    ),
+    option(
         "--resume",
         nargs="?",
         const=_SAME_AS_OUTPUT,
         metavar="RUN",
         help="resume the interrupted run in this folder, or in --output",
-    )
-    help_text = "train with N processes on this machine; for several machines use torchrun"
-    add_number(parser, "--processes", 1, help_text)
-    parser.add_argument(
+    ),
+    number("--processes", 1, "train with N processes on this machine; for several machines use torchrun"),
+    option(
         "--dry-run",
         action="store_true",
         help="read the data, build the model and report the cost of the run without training",
-    )
-
-
-def _run(args: argparse.Namespace) -> int:
+    ),
+    json="one JSON object per point of the curves",
+)
+def train(args: argparse.Namespace) -> int:
+    """Train a model from a recipe."""
     if args.dry_run:
         return _dry_run(args)
     recipe, folder, resume = run_paths(args)
@@ -157,8 +158,3 @@ def reporter(as_json: bool) -> Reporter:
     if as_json:
         return LineReporter(as_json=True)
     return BarReporter() if sys.stderr.isatty() else LineReporter(sys.stderr)
-
-
-COMMAND = Command(
-    "Train a model from a recipe.", EXAMPLES, _add_options, _run, "one JSON object per point of the curves"
-)

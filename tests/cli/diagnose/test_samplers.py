@@ -1,4 +1,3 @@
-import argparse
 import inspect
 import json
 import re
@@ -7,7 +6,7 @@ import pytest
 
 import unspool as us
 from unspool.cli import main
-from unspool.cli.diagnose.samplers import THRESHOLDS
+from unspool.cli.commands import command_parser
 from unspool.diagnose import thresholds
 from unspool.testing import bigram
 
@@ -112,9 +111,8 @@ def test_the_table_has_the_interval_of_the_share(unspool, loaded, text):
 
 def test_basis_aware_thresholds_rest_on_two_thousand_tokens_by_default():
     assert inspect.signature(thresholds).parameters["basis_tokens"].default == 2000
-    parser = argparse.ArgumentParser()
-    THRESHOLDS.add_options(parser)
-    assert parser.parse_args(["tiny", "--text", "a"]).basis_tokens == 2000
+    args = command_parser().parse_args(["diagnose", "thresholds", "tiny", "--text", "a"])
+    assert args.basis_tokens == 2000
 
 
 def test_a_picture_is_drawn(unspool, loaded, tmp_path):

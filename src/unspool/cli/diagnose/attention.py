@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unspool.cli.models import load, load_model, load_options
-from unspool.cli.output import Result, Table, present
-from unspool.cli.parser import Command, add_model_argument, add_number
+from unspool.cli.output import Result, Table
+from unspool.cli.parser import add_model_argument, command, number, option
 
 if TYPE_CHECKING:
     from unspool.diagnose.text_attention import AttentionMap
@@ -43,15 +43,18 @@ HEAD_COLUMNS = {
 }
 
 
-def _add_attention_options(parser: argparse.ArgumentParser) -> None:
-    add_model_argument(parser)
-    parser.add_argument("text", metavar="TEXT", help="text to read; for an encoder–decoder, the target")
-    parser.add_argument("--source", metavar="TEXT", help="source text, for an encoder–decoder")
-    add_number(parser, "--layer", None, "draw only the heads of this layer", minimum=0)
-    add_number(parser, "--head", None, "draw only this head", minimum=0)
-
-
-def _attention(args: argparse.Namespace) -> Result:
+@command(
+    ATTENTION_EXAMPLES,
+    add_model_argument,
+    option("text", metavar="TEXT", help="text to read; for an encoder–decoder, the target"),
+    option("--source", metavar="TEXT", help="source text, for an encoder–decoder"),
+    number("--layer", None, "draw only the heads of this layer", minimum=0),
+    number("--head", None, "draw only this head", minimum=0),
+    figure=True,
+    json="one JSON object with all attention weights",
+)
+def attention(args: argparse.Namespace) -> Result:
+    """Draw the attention of a language model's heads, or the alignment of an encoder–decoder."""
     from unspool.diagnose.text_attention import attention_maps
     from unspool.plots.figures import draw_attention
 
@@ -75,16 +78,17 @@ def _map_record(it: AttentionMap) -> dict[str, Any]:
     return {**position, "looks_at": it.looks_at, "share": it.share, "weights": weights}
 
 
-def _add_heads_options(parser: argparse.ArgumentParser) -> None:
-    add_model_argument(parser)
-    parser.add_argument("treebank", type=Path, metavar="TREEBANK", help="a CoNLL-U file")
-    parser.add_argument(
-        "--labels", nargs="+", metavar="LABEL", help="only these (default: all frequent labels)"
-    )
-    add_number(parser, "--sentences", None, "only the first N sentences (default: all)")
-
-
-def _heads(args: argparse.Namespace) -> Result:
+@command(
+    HEADS_EXAMPLES,
+    add_model_argument,
+    option("treebank", type=Path, metavar="TREEBANK", help="a CoNLL-U file"),
+    option("--labels", nargs="+", metavar="LABEL", help="only these (default: all frequent labels)"),
+    number("--sentences", None, "only the first N sentences (default: all)"),
+    figure=True,
+    json="one JSON object per label",
+)
+def heads(args: argparse.Namespace) -> Result:
+    """Find the attention heads that follow the dependency arcs of a treebank."""
     from unspool.data.conllu import read_treebank
 
     sentences = read_treebank(args.treebank)[: args.sentences]
@@ -96,21 +100,3 @@ def _heads(args: argparse.Namespace) -> Result:
     if not result:
         raise ValueError("no label is frequent enough: use more --sentences, or give --labels")
     return Result(map(asdict, result), [Table.of(HEAD_COLUMNS, result)], partial(draw_heads, result))
-
-
-ATTENTION = Command(
-    "Draw the attention of a language model's heads, or the alignment of an encoder–decoder.",
-    ATTENTION_EXAMPLES,
-    _add_attention_options,
-    present(_attention),
-    "one JSON object with all attention weights",
-    figure=True,
-)
-HEADS = Command(
-    "Find the attention heads that follow the dependency arcs of a treebank.",
-    HEADS_EXAMPLES,
-    _add_heads_options,
-    present(_heads),
-    "one JSON object per label",
-    figure=True,
-)

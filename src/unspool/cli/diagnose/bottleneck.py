@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unspool.cli.models import load_model
-from unspool.cli.output import Result, present, print_message
-from unspool.cli.parser import Command, add_model_argument, add_number, add_seed_option
+from unspool.cli.output import Result, print_message
+from unspool.cli.parser import add_model_argument, add_seed_option, command, number
 from unspool.cli.texts import add_text_options, text_layout
 
 if TYPE_CHECKING:
@@ -38,15 +38,22 @@ outputs for random words.
 """
 
 
-def _add_options(parser: argparse.ArgumentParser) -> None:
-    add_model_argument(parser)
-    add_text_options(parser, default="see below")
-    default = "64 more than the largest possible rank; 512 without a single output matrix"
-    add_number(parser, "--contexts", None, f"positions to measure (default: {default})")
-    add_seed_option(parser)
-
-
-def _bottleneck(args: argparse.Namespace) -> Result:
+@command(
+    EXAMPLES,
+    add_model_argument,
+    partial(add_text_options, default="see below"),
+    number(
+        "--contexts",
+        None,
+        "positions to measure (default: 64 more than the largest possible rank; 512 without a single output "
+        "matrix)",
+    ),
+    add_seed_option,
+    figure=True,
+    json="one JSON object with all singular values",
+)
+def bottleneck(args: argparse.Namespace) -> Result:
+    """Measure the softmax bottleneck: the rank of a model's log-probabilities over many contexts."""
     from unspool.diagnose.evaluation_texts import find_windows
     from unspool.diagnose.softmax_bottleneck import fitting_contexts, measure
     from unspool.plots.figures import draw_spectrum
@@ -118,13 +125,3 @@ def _selected(values: tuple[float, ...]) -> str:
     last = len(values) - 1
     ranks = sorted({0, min(1, last), last // 4, last // 2, 3 * last // 4, last})
     return "  ".join(f"{rank + 1}: {values[rank]:.3g}" for rank in ranks)
-
-
-COMMAND = Command(
-    "Measure the softmax bottleneck: the rank of a model's log-probabilities over many contexts.",
-    EXAMPLES,
-    _add_options,
-    present(_bottleneck),
-    "one JSON object with all singular values",
-    figure=True,
-)

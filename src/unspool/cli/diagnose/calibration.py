@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from unspool.cli.models import load_model
-from unspool.cli.output import Result, Table, present
-from unspool.cli.parser import Command, add_model_argument, add_number
+from unspool.cli.output import Result, Table
+from unspool.cli.parser import add_model_argument, command, number
 from unspool.cli.texts import add_reference_options, reference_texts
 
 if TYPE_CHECKING:
@@ -44,14 +44,16 @@ tokens of each text, an encoder–decoder the source.
 """
 
 
-def _add_calibration_options(parser: argparse.ArgumentParser) -> None:
-    add_model_argument(parser)
-    add_reference_options(parser, texts=128)
-    add_number(parser, "--length", 256, "tokens per piece")
-    add_number(parser, "--bins", 15, "bins of confidence")
-
-
-def _calibration(args: argparse.Namespace) -> Result:
+@command(
+    CALIBRATION_EXAMPLES,
+    add_model_argument,
+    partial(add_reference_options, texts=128),
+    number("--length", 256, "tokens per piece"),
+    number("--bins", 15, "bins of confidence"),
+    figure=True,
+)
+def calibration(args: argparse.Namespace) -> Result:
+    """Compare a model's confidence with its accuracy: ECE and the reliability diagram."""
     from unspool.evaluate.confidence_calibration import pair_calibration
     from unspool.plots.figures import draw_reliability
 
@@ -67,14 +69,15 @@ def _calibration(args: argparse.Namespace) -> Result:
     )
 
 
-def _add_exposure_options(parser: argparse.ArgumentParser) -> None:
-    add_model_argument(parser)
-    add_reference_options(parser, texts=128, prompt=8)
-    add_number(parser, "--lengths", [1, 2, 4, 8, 16, 32], "numbers of sampled tokens")
-    add_number(parser, "--span", 8, "tokens that are scored after them")
-
-
-def _exposure(args: argparse.Namespace) -> Result:
+@command(
+    EXPOSURE_EXAMPLES,
+    add_model_argument,
+    partial(add_reference_options, texts=128, prompt=8),
+    number("--lengths", [1, 2, 4, 8, 16, 32], "numbers of sampled tokens"),
+    number("--span", 8, "tokens that are scored after them"),
+)
+def measure_exposure(args: argparse.Namespace) -> Result:
+    """Measure exposure bias: the loss after a model's own tokens and after right ones."""
     from unspool.diagnose.exposure_bias import exposure, true_exposure
 
     model = load_model(args)
@@ -105,18 +108,3 @@ def _exposure_table(result: Exposure) -> Table:
     return Table(
         ["own tokens", "after right", "after own", *columns, "excess", "95 % interval", "texts"], rows
     )
-
-
-CALIBRATION = Command(
-    "Compare a model's confidence with its accuracy: ECE and the reliability diagram.",
-    CALIBRATION_EXAMPLES,
-    _add_calibration_options,
-    present(_calibration),
-    figure=True,
-)
-EXPOSURE = Command(
-    "Measure exposure bias: the loss after a model's own tokens and after right ones.",
-    EXPOSURE_EXAMPLES,
-    _add_exposure_options,
-    present(_exposure),
-)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from unspool.cli.decoders import add_decoders_option, named_decoders
 from unspool.cli.models import load_model
-from unspool.cli.output import Result, Table, present, print_message
-from unspool.cli.parser import Command, add_model_argument, add_number
+from unspool.cli.output import Result, Table, print_message
+from unspool.cli.parser import add_model_argument, command, number, option
 from unspool.cli.texts import add_reference_options, reference_texts, text_layout
 
 LOOPS_EXAMPLES = """examples:
@@ -56,14 +56,16 @@ BEAM_COLUMNS = {
 }
 
 
-def _add_loops_options(parser: argparse.ArgumentParser) -> None:
-    add_model_argument(parser)
-    add_reference_options(parser, texts=20)
-    add_decoders_option(parser)
-    add_number(parser, "--max-new-tokens", 128, "tokens per text")
-
-
-def _loops(args: argparse.Namespace) -> Result:
+@command(
+    LOOPS_EXAMPLES,
+    add_model_argument,
+    partial(add_reference_options, texts=20),
+    add_decoders_option,
+    number("--max-new-tokens", 128, "tokens per text"),
+    figure=True,
+)
+def loops(args: argparse.Namespace) -> Result:
+    """Count texts that end in a loop, by decoder."""
     specs = named_decoders(args.decoder, None, LOOP_DECODERS)
 
     import unspool as us
@@ -101,17 +103,19 @@ def _loops(args: argparse.Namespace) -> Result:
     )
 
 
-def _add_beams_options(parser: argparse.ArgumentParser) -> None:
-    add_model_argument(parser)
-    add_reference_options(parser, texts=64)
-    add_number(parser, "--widths", [1, 2, 4, 8, 16, 32], "beam widths")
-    parser.add_argument(
+@command(
+    BEAMS_EXAMPLES,
+    add_model_argument,
+    partial(add_reference_options, texts=64),
+    number("--widths", [1, 2, 4, 8, 16, 32], "beam widths"),
+    option(
         "--beam", default="Beam(1)", metavar="SPEC", help="decoder whose width is varied (default: Beam(1))"
-    )
-    add_number(parser, "--length", 32, "tokens of the reference")
-
-
-def _beams(args: argparse.Namespace) -> Result:
+    ),
+    number("--length", 32, "tokens of the reference"),
+    figure=True,
+)
+def beams(args: argparse.Namespace) -> Result:
+    """Measure the beam search curse: length and quality by beam width."""
     import unspool as us
     from unspool.diagnose.beam_search_curse import beam_widths
     from unspool.plots.figures import draw_widths
@@ -133,14 +137,16 @@ def _beams(args: argparse.Namespace) -> Result:
     )
 
 
-def _add_trap_options(parser: argparse.ArgumentParser) -> None:
-    add_model_argument(parser)
-    add_reference_options(parser, texts=64)
-    add_number(parser, "--length", 64, "tokens that are scored")
-    add_number(parser, "--phrase", 8, "tokens that are repeated")
-
-
-def _trap(args: argparse.Namespace) -> Result:
+@command(
+    TRAP_EXAMPLES,
+    add_model_argument,
+    partial(add_reference_options, texts=64),
+    number("--length", 64, "tokens that are scored"),
+    number("--phrase", 8, "tokens that are repeated"),
+    figure=True,
+)
+def trap(args: argparse.Namespace) -> Result:
+    """Measure the likelihood trap: log p of repetition, human text and shuffled text."""
     from unspool.diagnose.likelihood_traps import likelihood_trap
     from unspool.plots.figures import draw_trap
 
@@ -158,26 +164,3 @@ def _trap(args: argparse.Namespace) -> Result:
         [f"log p per token, on {texts.source}", table, result.verdict],
         partial(draw_trap, result),
     )
-
-
-LOOPS = Command(
-    "Count texts that end in a loop, by decoder.",
-    LOOPS_EXAMPLES,
-    _add_loops_options,
-    present(_loops),
-    figure=True,
-)
-BEAMS = Command(
-    "Measure the beam search curse: length and quality by beam width.",
-    BEAMS_EXAMPLES,
-    _add_beams_options,
-    present(_beams),
-    figure=True,
-)
-TRAP = Command(
-    "Measure the likelihood trap: log p of repetition, human text and shuffled text.",
-    TRAP_EXAMPLES,
-    _add_trap_options,
-    present(_trap),
-    figure=True,
-)

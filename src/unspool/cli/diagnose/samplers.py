@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal
 
 from unspool.cli.decoders import add_decoders_option
 from unspool.cli.models import load_model
-from unspool.cli.output import Result, Table, present, print_message, progress_bar
-from unspool.cli.parser import Command, add_model_argument, add_number, natural
+from unspool.cli.output import Result, Table, print_message, progress_bar
+from unspool.cli.parser import add_model_argument, command, natural, number, option
 from unspool.cli.texts import add_reading_options, add_text_options, given_texts
 
 if TYPE_CHECKING:
@@ -46,30 +46,47 @@ MIN_INTERVAL_WIDTH = 70
 """Narrower terminals do not show the interval."""
 
 
-def _add_thresholds_options(parser: argparse.ArgumentParser) -> None:
-    add_model_argument(parser)
-    add_text_options(parser, required=True)
-    add_reading_options(parser)
-    parser.add_argument(
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share: give a number of 0 or more and below 1")
+    return share
+
+
+def _rank(text: str) -> int | Literal["auto"] | None:
+    if text == "auto":
+        return "auto"
+    return None if text == "full" else natural(text)
+
+
+@command(
+    THRESHOLDS_EXAMPLES,
+    add_model_argument,
+    partial(add_text_options, required=True),
+    add_reading_options,
+    option(
         "--share",
         type=_share,
         nargs="+",
         default=[0.01],
         metavar="S",
         help="shares of tokens to reject (default: 0.01)",
-    )
-    parser.add_argument(
+    ),
+    option(
         "--rank",
         type=_rank,
         default="auto",
         metavar="N",
         help='singular vectors that the basis-aware test uses, or "full" (default: at most 20)',
-    )
-    help_text = "tokens that get the basis-aware test; 0 leaves it out"
-    add_number(parser, "--basis-tokens", 2000, help_text, minimum=0)
-
-
-def _thresholds(args: argparse.Namespace) -> Result:
+    ),
+    number("--basis-tokens", 2000, "tokens that get the basis-aware test; 0 leaves it out", minimum=0),
+    json="one JSON object per sampler and share",
+)
+def match_thresholds(args: argparse.Namespace) -> Result:
+    """Find the settings at which all samplers reject the same share of human tokens."""
     from unspool.diagnose.matched_thresholds import thresholds
 
     model = load_model(args)
@@ -100,30 +117,17 @@ def _thresholds_table(matches: Sequence[Match]) -> Table:
     return Table.of(columns, sorted(matches, key=lambda match: match.share), left=["decoder"])
 
 
-def _share(text: str) -> float:
-    try:
-        share = float(text)
-    except ValueError:
-        share = -1.0
-    if not 0 <= share < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a share: give a number of 0 or more and below 1")
-    return share
-
-
-def _rank(text: str) -> int | Literal["auto"] | None:
-    if text == "auto":
-        return "auto"
-    return None if text == "full" else natural(text)
-
-
-def _add_picture_options(parser: argparse.ArgumentParser) -> None:
-    add_model_argument(parser)
-    parser.add_argument("prompt", metavar="PROMPT", help="text before the token")
-    add_number(parser, "--top", 60, "tokens to show")
-    add_decoders_option(parser)
-
-
-def _picture(args: argparse.Namespace) -> Result:
+@command(
+    PICTURE_EXAMPLES,
+    add_model_argument,
+    option("prompt", metavar="PROMPT", help="text before the token"),
+    number("--top", 60, "tokens to show"),
+    add_decoders_option,
+    figure=True,
+    json="one JSON object: prompt, tokens, p, kept (by decoder)",
+)
+def picture(args: argparse.Namespace) -> Result:
+    """Draw the most probable next tokens, and which of them each sampler keeps."""
     import unspool as us  # here, because it imports torch
     from unspool.diagnose.ranked_tokens import DEFAULT_RULES, rank_tokens
     from unspool.plots.figures import draw_ranks
@@ -144,20 +148,3 @@ def _picture(args: argparse.Namespace) -> Result:
 
 def _report_left_out(spec: str, error: ValueError) -> None:
     print_message(f"{spec} is left out: {error}")
-
-
-THRESHOLDS = Command(
-    "Find the settings at which all samplers reject the same share of human tokens.",
-    THRESHOLDS_EXAMPLES,
-    _add_thresholds_options,
-    present(_thresholds),
-    "one JSON object per sampler and share",
-)
-PICTURE = Command(
-    "Draw the most probable next tokens, and which of them each sampler keeps.",
-    PICTURE_EXAMPLES,
-    _add_picture_options,
-    present(_picture),
-    "one JSON object: prompt, tokens, p, kept (by decoder)",
-    figure=True,
-)

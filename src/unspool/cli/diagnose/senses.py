@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unspool.cli.models import load_model
-from unspool.cli.output import Result, Table, present, print_message
-from unspool.cli.parser import Command, add_model_argument, add_number
+from unspool.cli.output import Result, Table, print_message
+from unspool.cli.parser import add_model_argument, command, number
 from unspool.errors import replace_control_characters
 
 if TYPE_CHECKING:
@@ -33,14 +33,16 @@ SOURCE_TOKENS = 5
 """Tokens of a source that are shown."""
 
 
-def _add_options(parser: argparse.ArgumentParser) -> None:
-    add_model_argument(parser)
-    add_number(parser, "--words", 20, "words to show")
-    help_text = "contexts per sense; 0 does not read the validation text"
-    add_number(parser, "--examples", 2, help_text, minimum=0)
-
-
-def _senses(args: argparse.Namespace) -> Result:
+@command(
+    EXAMPLES,
+    add_model_argument,
+    number("--words", 20, "words to show"),
+    number("--examples", 2, "contexts per sense; 0 does not read the validation text", minimum=0),
+    figure=True,
+    json="one JSON object per word",
+)
+def show_senses(args: argparse.Namespace) -> Result:
+    """Show the senses of the words of a KerBS head."""
     from unspool.diagnose.word_senses import senses
     from unspool.plots.figures import draw_senses
 
@@ -159,13 +161,3 @@ class TokenWriter:
         """The first tokens of a source, without EOS."""
         words = [it for it in tokens if self._tokenizer is None or it not in self._tokenizer.eos_ids]
         return self.text(words[:limit]) + " …" * (len(words[:limit]) < len(words))
-
-
-COMMAND = Command(
-    "Show the senses of the words of a KerBS head.",
-    EXAMPLES,
-    _add_options,
-    present(_senses),
-    "one JSON object per word",
-    figure=True,
-)

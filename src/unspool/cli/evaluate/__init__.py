@@ -7,5 +7,5 @@ from unspool.cli.parser import CommandGroup
 
 COMMAND = CommandGroup(
     "Measure texts, models and decoders, with confidence intervals.",
-    {"texts": texts.COMMAND, "model": model.COMMAND, "truth": truth.COMMAND},
+    {"texts": texts.evaluate_texts, "model": model.evaluate_model, "truth": truth.evaluate_truth},
 )

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from unspool.cli.corpus import add_ray_options, check_without_ray, corpus_progress, open_corpus, pool_options
 from unspool.cli.models import load_model
-from unspool.cli.output import Result, json_line, present, print_message
-from unspool.cli.parser import Command, add_model_argument, add_number, add_output_option
+from unspool.cli.output import Result, json_line, print_message
+from unspool.cli.parser import add_model_argument, command, number, output_option
 from unspool.cli.texts import add_reading_options, add_text_options, given_texts
 from unspool.data.records import json_record
 
@@ -36,16 +36,18 @@ CORPUS_OPTIONS = ("model", "device", "weights", "engine", "context")
 """Options that the result of --ray depends on."""
 
 
-def _add_options(parser: argparse.ArgumentParser) -> None:
-    add_model_argument(parser)
-    add_text_options(parser, required=True)
-    add_reading_options(parser)
-    add_number(parser, "--bins", 15, "bins of confidence")
-    add_output_option(parser, "with --ray: folder of the part files", "FOLDER")
-    add_ray_options(parser, "--text")
-
-
-def _evaluate(args: argparse.Namespace) -> Result:
+@command(
+    EXAMPLES,
+    add_model_argument,
+    partial(add_text_options, required=True),
+    add_reading_options,
+    number("--bins", 15, "bins of confidence"),
+    output_option("with --ray: folder of the part files", "FOLDER"),
+    partial(add_ray_options, corpus="--text"),
+    figure=True,
+)
+def evaluate_model(args: argparse.Namespace) -> Result:
+    """Measure a model on a text: perplexity and calibration."""
     if args.ray:
         return _evaluate_corpus(args)
     check_without_ray(args)
@@ -146,12 +148,3 @@ def _sum_parts(folder: Path) -> dict[str, float]:
         record = json.loads(part.read_text(encoding="utf-8"))
         sums = {name: total + record[name] for name, total in sums.items()}
     return sums
-
-
-COMMAND = Command(
-    "Measure a model on a text: perplexity and calibration.",
-    EXAMPLES,
-    _add_options,
-    present(_evaluate),
-    figure=True,
-)

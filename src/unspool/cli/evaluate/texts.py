@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unspool.cli.models import load_model
-from unspool.cli.output import Result, Table, present, print_message
-from unspool.cli.parser import Command, add_model_options, add_number, add_seed_option
+from unspool.cli.output import Result, Table, print_message
+from unspool.cli.parser import add_model_options, add_seed_option, command, number, option
 from unspool.cli.texts import add_columns_option
 from unspool.data.records import Layout
 from unspool.evaluate.text_files import SystemOutputs, read_outputs, read_systems, shared_prompts
@@ -42,24 +42,27 @@ approximate randomisation against the first system.
 """
 
 
-def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("outputs", nargs="+", metavar="[NAME=]FILE", help="the outputs of a system")
-    parser.add_argument("--references", type=Path, metavar="FILE", help="reference outputs, line by line")
-    parser.add_argument("--prompts", type=Path, metavar="FILE", help="the prompts, line by line")
-    parser.add_argument("--human", type=Path, metavar="FILE", help="human texts to compare with")
-    add_columns_option(parser)
-    parser.add_argument(
+@command(
+    EXAMPLES,
+    option("outputs", nargs="+", metavar="[NAME=]FILE", help="the outputs of a system"),
+    option("--references", type=Path, metavar="FILE", help="reference outputs, line by line"),
+    option("--prompts", type=Path, metavar="FILE", help="the prompts, line by line"),
+    option("--human", type=Path, metavar="FILE", help="human texts to compare with"),
+    add_columns_option,
+    option(
         "--tokens",
         choices=("words", "model"),
         default="words",
         help="tokens that diversity counts: words, or those of the model (default: %(default)s)",
-    )
-    add_number(parser, "--samples", 1000, "samples for intervals and p")
-    add_seed_option(parser)
-    add_model_options(parser)
-
-
-def _evaluate(args: argparse.Namespace) -> Result:
+    ),
+    number("--samples", 1000, "samples for intervals and p"),
+    add_seed_option,
+    add_model_options,
+    figure=True,
+    json="one JSON object per system",
+)
+def evaluate_texts(args: argparse.Namespace) -> Result:
+    """Measure the outputs of systems, and compare them with the first."""
     layout = Layout() if args.columns is None else Layout(columns=tuple(args.columns))
     systems = read_systems(args.outputs, layout, warn=print_message)
     references = read_outputs(args.references, layout=layout, warn=print_message) if args.references else None
@@ -79,9 +82,7 @@ def _evaluate(args: argparse.Namespace) -> Result:
     rows = list(zip(measures, intervals, tests, strict=False))
     signatures = (f"{name}: {signature}" for name, signature in measures[0].signatures.items())
     return Result(
-        (_record(*row) for row in rows),
-        [_table(rows), *signatures],
-        partial(_draw, measures, intervals),
+        (_record(*row) for row in rows), [_table(rows), *signatures], partial(_draw, measures, intervals)
     )
 
 
@@ -168,9 +169,7 @@ def _record(
     }
 
 
-def _table(
-    systems: Sequence[tuple[SystemMeasures, dict[str, Interval], dict[str, PairedTest]]],
-) -> Table:
+def _table(systems: Sequence[tuple[SystemMeasures, dict[str, Interval], dict[str, PairedTest]]]) -> Table:
     """A row per measure and a column per system."""
     counts = (f"{it.texts}" + (f" ({it.empty} empty)" if it.empty else "") for it, _, _ in systems)
     rows = [["texts", *counts]]
@@ -210,13 +209,3 @@ def _draw(measures: list[SystemMeasures], intervals: list[dict[str, Interval]], 
         for name in names
     }
     draw_intervals(panels, path)
-
-
-COMMAND = Command(
-    "Measure the outputs of systems, and compare them with the first.",
-    EXAMPLES,
-    _add_options,
-    present(_evaluate),
-    "one JSON object per system",
-    figure=True,
-)

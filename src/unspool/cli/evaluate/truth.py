@@ -11,8 +11,8 @@ from typing import Any
 
 from unspool.cli.decoders import add_decoders_option, named_decoders
 from unspool.cli.models import load_model
-from unspool.cli.output import Result, Table, present, print_message
-from unspool.cli.parser import Command, add_model_argument, add_number, add_seed_option
+from unspool.cli.output import Result, Table, print_message
+from unspool.cli.parser import add_model_argument, add_seed_option, command, number
 
 EXAMPLES = """examples:
   unspool evaluate truth runs/language
@@ -35,16 +35,18 @@ MAX_NEW_TOKENS = 256
 """For models with an unlimited context."""
 
 
-def _add_options(parser: argparse.ArgumentParser) -> None:
-    add_model_argument(parser)
-    add_decoders_option(parser, file=True)
-    add_number(parser, "--sentences", 100, "sentences of the language")
-    add_number(parser, "--texts", 200, "texts to generate per decoder")
-    add_seed_option(parser)
-
-
-def _truth(args: argparse.Namespace) -> Result:
-    """Measure every decoder; one that does not work with the model is reported and left out."""
+@command(
+    EXAMPLES,
+    add_model_argument,
+    partial(add_decoders_option, file=True),
+    number("--sentences", 100, "sentences of the language"),
+    number("--texts", 200, "texts to generate per decoder"),
+    add_seed_option,
+    figure=True,
+    json="one JSON object per decoder",
+)
+def evaluate_truth(args: argparse.Namespace) -> Result:
+    """Compare decoders with the exact probabilities of a language."""
     specs = named_decoders(args.decoder, args.decoders, DECODERS)
 
     import unspool as us
@@ -118,13 +120,3 @@ def _numbers(result: dict[str, Any]) -> list[float | None]:
 def _cells(result: dict[str, Any]) -> list[str]:
     *first, possible, recall = ("–" if it is None else f"{it:.3f}" for it in _numbers(result))
     return [*first, f"{possible} of {result['texts']['texts']}", recall]
-
-
-COMMAND = Command(
-    "Compare decoders with the exact probabilities of a language.",
-    EXAMPLES,
-    _add_options,
-    present(_truth),
-    "one JSON object per decoder",
-    figure=True,
-)
