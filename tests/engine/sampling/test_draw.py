@@ -1,7 +1,3 @@
-import os
-import subprocess
-import sys
-
 import numba
 import numpy as np
 import pytest
@@ -86,20 +82,6 @@ def test_rounding_up():
     assert up(0.1) >= 0.1 > np.nextafter(up(0.1), np.float32(-1))
     assert up(0.5) == 0.5
     assert up(-np.inf) == np.finfo(np.float32).min
-
-
-def test_no_number_is_read_outside_an_array():
-    """Run these tests again with numba's bounds checks."""
-    env = os.environ | {"NUMBA_BOUNDSCHECK": "1"}
-    tests = [
-        "tests/engine/sampling",
-        "tests/engine/test_log_softmax.py",
-        "tests/engine/test_simd_comparisons.py",
-    ]
-    only = ["-k", "not outside_an_array and not as_exact_as_the_rounding_bound"]
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests, *only]
-    done = subprocess.run(command, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-3000:]
 
 
 CHAINS = [

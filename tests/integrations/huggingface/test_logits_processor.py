@@ -188,20 +188,29 @@ def test_grammar_with_assisted_and_prompt_lookup_decoding(llama):
     assert text_of(llama, spelled, max_new_tokens=40, eos_token_id=2, prompt_lookup_num_tokens=4) == want
 
 
-@pytest.mark.parametrize("rules", RULES)
-@pytest.mark.parametrize("given", [True, False], ids=["with the model", "without it"])
-@pytest.mark.parametrize("tokens", [1, 2, 24])
+@pytest.mark.parametrize(
+    ("rules", "given", "tokens"),
+    [
+        ("no n-gram twice", True, 1),
+        ("penalty on new tokens", False, 1),
+        ("frequency penalty", True, 2),
+        ("a pick", False, 24),
+        ("a pick with a memory", True, 24),
+    ],
+)
 def test_a_prompt_that_continues_the_last_text_starts_a_new_text(llama, rules, given, tokens):
     def make():
         return us.hf.processor(*RULES[rules], model=llama if given else None, seed=4)
 
     used = make()
     first = text_of(llama, used, max_new_tokens=tokens)
+    prompts = [[*PROMPT, first[0]], [*PROMPT, *first], [*PROMPT, 30], PROMPT, PROMPT[:-1]]
+    fresh = [text_of(llama, make(), prompt, max_new_tokens=12) for prompt in prompts]
     gc.disable()  # no collection is needed to forget a text
     try:
         for how in ({}, *ways(llama).values()):
-            for prompt in ([*PROMPT, first[0]], [*PROMPT, *first], [*PROMPT, 30], PROMPT, PROMPT[:-1]):
-                assert text_of(llama, used, prompt, **how) == text_of(llama, make(), prompt), how
+            for prompt, want in zip(prompts, fresh, strict=True):
+                assert text_of(llama, used, prompt, max_new_tokens=12, **how) == want, how
             assert used._calls == {}
     finally:
         gc.enable()
