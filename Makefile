@@ -1,4 +1,4 @@
-# make setup | demo | test | test-grid | test-ray | test-vllm | test-lowest | bounds | check | wheel | peers | llama | bench | docs      (make help says what each one does)
+# make setup | demo | test | test-grid | test-long | test-ray | test-vllm | test-lowest | bounds | check | wheel | peers | llama | bench | docs      (make help says what each one does)
 
 PYTHON ?= python3
 JOBS   ?= 2
@@ -12,7 +12,7 @@ PINS   := -c constraints.txt
 PROMPT ?= The old lighthouse keeper climbed the stairs and
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-grid test-ray test-vllm test-lowest bounds check wheel peers llama bench docs clean
+.PHONY: help setup demo test test-grid test-long test-ray test-vllm test-lowest bounds check wheel peers llama bench docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ test: setup ## the whole test suite
 
 test-grid: setup ## every decoder on every model in every way of asking; `make test` runs a covering part (15 minutes)
 	UNSPOOL_GRID=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist load tests/end_to_end/grid
+
+test-long: setup ## longer runs of what `make test` tests briefly: more tasks, recipes and seeds
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m long
 
 llama: setup ## the tests of the llama.cpp adapter, in an environment that has it (it is compiled there)
 	test -x build/llama/bin/python || $(PYTHON) -m venv build/llama

@@ -32,8 +32,7 @@ checkpoint_every = 2
 
 
 @pytest.fixture
-def recipe(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)  # it takes longer than these runs
+def recipe(tmp_path):
     (tmp_path / "text.txt").write_text("abcabc\nabc\nbca\ncabcab\n" * 5, encoding="utf-8")
     path = tmp_path / "recipe.toml"
     path.write_text(RECIPE.format(folder=tmp_path), encoding="utf-8")

@@ -72,7 +72,7 @@ def right(model, task, count):
     return sum(out.text == target for out, (_, target) in zip(outs, pairs, strict=True)) / count
 
 
-def test_a_transformer_learns_to_translate_dates(trained):
+def test_a_transformer_learns_to_translate_dates(trained, curve_pictures):
     model, _, folder = trained("translation")
     assert right(model, TASKS["dates"](first_year=1800), 100) >= 0.95
     assert {path.name for path in folder.iterdir()} >= {
@@ -82,11 +82,13 @@ def test_a_transformer_learns_to_translate_dates(trained):
     assert curves[0]["loss"] > 2 > 0.2 > curves[-1]["valid"]
 
 
+@pytest.mark.long
 def test_attention_learns_to_write_numbers(trained):
     model, _, _ = trained("translation_rnn")
     assert right(model, TASKS["number_words"](digits=4), 100) >= 0.8
 
 
+@pytest.mark.long
 def test_a_language_model_comes_near_the_entropy_of_its_language(trained):
     model, recipe, folder = trained("language_model")
     language = LANGUAGES["zipf_markov"](word_count=60)

@@ -20,11 +20,6 @@ def recipe(text, model, data):
     }
 
 
-@pytest.fixture(autouse=True)
-def no_pictures(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)  # slower than these runs
-
-
 def test_an_encoder_decoder(tmp_path):
     data = {"kind": "task", "task": {"kind": "copy", "symbols": 4, "longest": 4}, "train": 500, "valid": 0}
     shape = {"kind": "transformer_seq2seq", "encoder_layers": 1, "decoder_layers": 1}

@@ -32,24 +32,23 @@ def test_tiny_encodes_and_decodes_text_as_the_library_does(both, text):
     assert small.tokenizer.decode(ids) == text
 
 
-@pytest.mark.parametrize("prompt", PROMPTS)
+@pytest.mark.parametrize("prompt", PROMPTS[:2])
 def test_tiny_writes_the_same_greedy_text(tiny, both, prompt):
     small, model = both
-    out = us.generate(model, prompt, us.Greedy(), max_new_tokens=24)
-    assert tiny.greedy(small, small.tokenizer.encode(prompt), 24) == list(out.tokens)
+    out = us.generate(model, prompt, us.Greedy(), max_new_tokens=16)
+    assert tiny.greedy(small, small.tokenizer.encode(prompt), 16) == list(out.tokens)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_tiny_draws_the_same_samples(tiny, both, seed):
     small, model = both
     decoder = us.Sample(us.Temperature(0.8), us.TopP(0.9))
-    out = us.generate(model, PROMPTS[0], decoder, max_new_tokens=24, seed=seed)
+    out = us.generate(model, PROMPTS[0], decoder, max_new_tokens=16, seed=seed)
     rules = [tiny.temperature(0.8), tiny.top_p(0.9)]
-    assert tiny.sample(small, small.tokenizer.encode(PROMPTS[0]), 24, rules, seed) == list(out.tokens)
+    assert tiny.sample(small, small.tokenizer.encode(PROMPTS[0]), 16, rules, seed) == list(out.tokens)
 
 
-@pytest.mark.parametrize("width", [2, 4])
-def test_tiny_finds_the_same_beam(tiny, both, width):
+def test_tiny_finds_the_same_beam(tiny, both):
     small, model = both
-    out = us.generate(model, PROMPTS[0], us.Beam(width), max_new_tokens=12)
-    assert tiny.beam(small, small.tokenizer.encode(PROMPTS[0]), 12, width) == list(out.tokens)
+    out = us.generate(model, PROMPTS[0], us.Beam(3), max_new_tokens=10)
+    assert tiny.beam(small, small.tokenizer.encode(PROMPTS[0]), 10, 3) == list(out.tokens)

@@ -5,9 +5,6 @@ import sys
 
 import pytest
 
-from unspool.engine.kernel import entry
-from unspool.engine.numba_internals import EntryCache
-
 KEPT = """
 import sys
 import numpy as np
@@ -36,10 +33,6 @@ def test_cached_code_is_loaded_without_importing_the_compiler(tmp_path, monkeypa
 
     assert run() == "0 0 True\n"
     assert run() == "2 1 False\n"
-
-
-def test_entries_have_the_private_disk_cache():
-    assert isinstance(entry(lambda x: x)._cache, EntryCache)
 
 
 SMALL = """

@@ -59,11 +59,8 @@ def test_it_tells_where_the_heads_of_both_sides_look(model):
 TASK = {"kind": "task", "task": {"kind": "copy", "symbols": 4, "shortest": 2, "longest": 4}, "train": 600}
 
 
-@pytest.mark.parametrize("objective", ["masked", "masked_diffusion"])
-def test_it_learns_to_copy_by_either_objective_and_is_decoded_by_either_search(
-    tmp_path, monkeypatch, objective
-):
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)  # slower than this run
+@pytest.mark.parametrize("objective", ["masked", pytest.param("masked_diffusion", marks=pytest.mark.long)])
+def test_it_learns_to_copy_by_either_objective_and_is_decoded_by_either_search(tmp_path, objective):
     recipe = {
         "seed": 4,
         "data": TASK | {"valid": 40},

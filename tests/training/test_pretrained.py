@@ -37,9 +37,8 @@ def base(tmp_path):
 
 
 @pytest.fixture
-def recipe(base, tmp_path, monkeypatch):
+def recipe(base, tmp_path):
     (tmp_path / "talk.txt").write_text(TALK + "\n", encoding="utf-8")
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)  # slower than these runs
     return {
         "data": {"kind": "chat_lines", "train": str(tmp_path / "talk.txt"), "valid_lines": 4},
         "batches": {"tokens": 128},

@@ -26,11 +26,8 @@ MODEL = {
 
 
 @pytest.fixture
-def recipe(tmp_path, monkeypatch):
+def recipe(tmp_path):
     (tmp_path / "text.txt").write_text("\n".join(ROWS) + "\n", encoding="utf-8")
-    monkeypatch.setitem(
-        __import__("sys").modules, "matplotlib.figure", None
-    )  # it takes longer than these runs
     return {
         "data": {"kind": "lines", "train": str(tmp_path / "text.txt"), "valid_lines": 6},
         "text": {"kind": "characters"},
