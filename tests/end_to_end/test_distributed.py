@@ -268,6 +268,7 @@ def test_every_kind_of_model_is_trained_with_sharded_weights():
     assert set(SHARDED) == set(MODELS)
 
 
+@pytest.mark.long
 def test_torchrun_starts_the_command(tmp_path):
     import tomli_w
 
