@@ -37,10 +37,10 @@ demo: setup ## a model that loops, three decoders that do not, then all decoders
 	@echo "All decoders:"
 	$(COMPARE) --seed 1 --max-new-tokens 40 "$(PROMPT)"
 
-# A file's tests stay on one worker, so that a model is loaded once for all of them.
+# A file's tests stay on one worker, so that a model is loaded once for all of them; tests/conftest.py orders the files.
 test: setup ## the whole test suite
 	OMP_NUM_THREADS=1 $(BIN)/unspool compile
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 test-grid: setup ## every decoder on every model in every way of asking; `make test` runs a covering part (15 minutes)
 	UNSPOOL_GRID=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist load tests/end_to_end/grid

@@ -13,6 +13,23 @@ os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder() / "kernels"))
 settings.register_profile("project", deadline=None)
 settings.load_profile("project")
 
+LONGEST = (
+    "test_lab",
+    "test_distributed",
+    "test_recipes",
+    "test_smollm2",
+    "test_learning",
+    "test_crash",
+    "test_examples",
+)
+"""Files that take longest: they come first, so that no worker is left with one of them at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest files first."""
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
+
 
 @pytest.fixture(autouse=True, scope="session")
 def no_curve_pictures() -> Iterator[None]:
