@@ -44,7 +44,7 @@ def test_a_mapping_becomes_the_dataclass_by_hand():
         st.sampled_from(["mean", "last"]),
     )
 )
-def test_what_is_plain_builds_the_same_again(made):
+def test_the_plain_form_builds_an_equal_config(made):
     assert build(Outer, to_dict(made), "model") == made
     assert choose({"a": Other, "b": Outer}, to_kind_dict({"a": Other, "b": Outer}, made), "model") == made
 
@@ -68,7 +68,7 @@ def test_what_is_plain_builds_the_same_again(made):
         ({"size": 1, "how": "maen"}, "did you mean 'mean'"),
     ],
 )
-def test_what_does_not_fit_is_said(settings, message):
+def test_values_of_the_wrong_type_are_named(settings, message):
     with pytest.raises(ValueError, match=message):
         build(Outer, settings, "model")
 

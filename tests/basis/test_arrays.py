@@ -50,7 +50,7 @@ def test_a_distribution_is_normalised_in_float64():
         ([float("inf"), 0.0, 0.0], "contains inf"),
     ],
 )
-def test_what_is_no_distribution_is_refused(p, match):
+def test_a_value_that_is_not_a_distribution_is_refused(p, match):
     with pytest.raises(ValueError, match=match):
         as_distribution(np.array(p), 3)
 
@@ -74,7 +74,7 @@ def test_numbers_are_known_by_what_they_are():
 
 
 @pytest.mark.parametrize("x", [None, "0.5", [[1], [1, 2]], np.array([1j]), {"a": 1}, object()])
-def test_what_holds_no_numbers_is_refused(x):
+def test_a_value_without_numbers_is_refused(x):
     with pytest.raises(TypeError, match="tensor of real numbers"):
         as_numpy(x)
 

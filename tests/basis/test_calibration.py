@@ -64,7 +64,7 @@ def test_a_tau_with_one_kind_of_verdict_gives_no_knot():
     assert fit([0.1, 0.1], [1.0, 2.0], [0, 0]).thresholds == (2.0,)
 
 
-def test_where_the_formula_is_as_good_there_is_a_warning(model):
+def test_there_is_a_warning_if_the_formula_is_as_good(model):
     """What few verdicts fit is worse than the formula, and cross-validation sees it."""
     test = BasisTest(model.W)
     p = np.stack([model.p(seed, spread=2 + seed % 4) for seed in range(10)])
@@ -114,7 +114,7 @@ def test_cross_validation_judges_no_rule_by_what_it_was_fitted_on(uneven, seen):
     assert comparison.verdicts == len(said) == len(right)
 
 
-def test_what_the_test_leaves_open_is_not_fitted_on(model):
+def test_undecided_tokens_are_not_used_to_fit(model):
     p = np.stack([model.p(seed) for seed in range(4)])
     test = BasisTest(model.W)
     as_int, part = (collect_verdicts(it, p, (0.1,), tokens=8) for it in (test, test.with_budget(2e6)))

@@ -54,14 +54,14 @@ def test_probabilities_of_many_orders_of_magnitude():
         assert found.tolerance == pytest.approx(2e-6 * max(1, 0.5e-7 / small))
 
 
-def test_what_highs_cannot_tell_apart_is_said_so():
+def test_a_range_that_highs_cannot_resolve_is_refused():
     p = np.array([0.5, 0.5, 1e-17])
     with pytest.raises(ArithmeticError, match="beyond the 1e\\+10"):
         solve_linear_program(np.array([[1.0], [-1.0], [0.0]]), p, 2, 0.3)
 
 
 @pytest.mark.parametrize("broken", [np.nan, np.inf])
-def test_what_is_no_problem_is_refused(broken):
+def test_an_invalid_problem_is_refused(broken):
     with pytest.raises(ValueError, match="NaN or infinite"):
         solve_linear_program(np.array([[broken], [0.0], [1.0]]), [0.5, 0.3, 0.2], 0, 0.3)
     with pytest.raises(ValueError, match="probability zero"):

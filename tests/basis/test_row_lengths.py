@@ -66,7 +66,7 @@ def test_a_single_distribution_must_still_be_a_row(model):
         ([], r"shape \(0,\)"),
     ],
 )
-def test_what_is_no_length_is_refused(lengths, match):
+def test_invalid_row_lengths_are_refused(lengths, match):
     with pytest.raises(ValueError, match=match):
         RowLengths(np.array(lengths))
 

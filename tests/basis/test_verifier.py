@@ -118,7 +118,7 @@ def test_the_size_of_lambda_does_not_matter(size):
 
 
 @pytest.mark.parametrize("slopes", [[np.nan, 1.0], [np.inf, 0.0], [0.0, 0.0]])
-def test_what_is_no_direction_proves_nothing(slopes):
+def test_an_invalid_direction_proves_nothing(slopes):
     assert not holds([[0.0], [0.0], [2.0]], [0.4, 0.5, 0.1], 0.5, 2, slopes)
 
 
@@ -468,12 +468,12 @@ def test_w_may_be_of_any_kind(kind):
         (Rejection(1, np.array([0]), np.array([0.2, 0.2])), "one row index per shift"),
     ],
 )
-def test_what_is_no_certificate_for_this_w_is_refused_in_words(certificate, words):
+def test_a_certificate_of_another_shape_is_refused(certificate, words):
     with pytest.raises(ValueError, match=words):
         verify_certificate(certificate, [[0.0], [1.0], [2.0]], [0.3, 0.4, 0.3], 0.5)
 
 
-def test_what_is_no_distribution_or_matrix_is_refused_in_words():
+def test_an_invalid_distribution_or_matrix_is_refused():
     proof = Acceptance(1, np.array([1.0, 0.0]))
     with pytest.raises(ValueError, match="sums to 0"):
         verify_certificate(proof, [[0.0], [1.0]], [0.4, 0.5], 0.5)

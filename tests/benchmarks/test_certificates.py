@@ -56,7 +56,7 @@ def test_a_rejection_is_true_if_something_next_to_it_balances(certificates):
     assert not judge(claim(np.nan, 0.2))
 
 
-def test_what_is_wrong_is_counted(certificates, monkeypatch):
+def test_wrong_certificates_are_counted(certificates, monkeypatch):
     monkeypatch.setattr(certificates, "verify_certificate", lambda *_: True)
     trusting = certificates.tally(40)
     assert {claim.kind for claim in trusting.wrong} >= {"overflow", "underflow", "beside a balance"}

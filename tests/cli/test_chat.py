@@ -32,7 +32,7 @@ def test_a_turn_is_taken_back_and_the_rest_saved(unspool, loaded, piped, tmp_pat
     assert [message["content"] for message in json.loads(path.read_text())["messages"]] == ["a", "bcab"]
 
 
-def test_a_loop_is_stopped_and_said(unspool, loaded, piped):
+def test_a_loop_is_stopped_and_reported(unspool, loaded, piped):
     piped(b"a\n")
     status, out, err = unspool("chat", "--greedy", "--max-new-tokens", "400")
     assert status == 0

@@ -197,7 +197,7 @@ def test_rows_are_saved_as_they_come(unspool, loaded, monkeypatch, tmp_path):
     assert "Greedy()" in out
 
 
-def test_what_fails_leaves_no_report(unspool, loaded, monkeypatch, tmp_path):
+def test_a_failed_command_leaves_no_report(unspool, loaded, monkeypatch, tmp_path):
     failing(monkeypatch, ValueError("no"))
     assert unspool(*ASK, "--decoder", "Sample()", "--html", tmp_path / "a.html")[0] == 2
     assert list(tmp_path.iterdir()) == []
@@ -282,7 +282,7 @@ def test_a_wide_one_has_a_table(shown):
     assert all(name in header for name in COLUMNS)
 
 
-def test_what_a_model_says_steers_nothing(shown):
+def test_generated_control_characters_do_not_reach_the_terminal(shown):
     evil = DecoderRow("x", "x", (Answer("[red]\x1b[2J\u202eabc", (1,), (-1.0,), "eos"),), 1.0)
     for columns in (60, 120):
         said = "".join(shown(columns, [evil], ["[bold]\x07p"]))

@@ -66,7 +66,7 @@ def test_a_seed_that_was_drawn_is_drawn_once(unspool, loaded, here, corpus, tmp_
     assert "belongs to another job (decoder was 'Sample" in err
 
 
-def test_what_is_wrong_is_told_in_one_line(unspool, loaded, here, corpus, tmp_path):
+def test_errors_are_one_line(unspool, loaded, here, corpus, tmp_path):
     ray = ("--ray", "--output", tmp_path / "out")
     for command, message in {
         ("generate", "a", *ray): "--ray needs --prompts",
@@ -109,7 +109,7 @@ def test_a_corpus_has_the_perplexity_that_one_process_finds(
     assert each == pytest.approx(alone["by_text"], rel=1e-12)
 
 
-def test_what_is_wrong_is_told_with_its_line(here, corpus_of_corpus_perplexity, tmp_path, capsys):
+def test_errors_name_their_line(here, corpus_of_corpus_perplexity, tmp_path, capsys):
     command = ["evaluate", "model", "bible", "--text", str(corpus_of_corpus_perplexity)]
     ray = [*command, "--ray", "--output", str(tmp_path / "out")]
     for line, message in {

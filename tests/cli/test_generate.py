@@ -43,7 +43,7 @@ def test_how_its_weights_are_kept_and_what_computes_are_passed_on(unspool, loade
     ],
     ids=str,
 )
-def test_what_is_unknown_or_does_not_go_together_is_told(unspool, options, message):
+def test_unknown_and_incompatible_options_are_refused(unspool, options, message):
     status, out, err = unspool(*GREEDY, "--model", "bible", *options)
     assert (status, out) == (2, "")
     assert err.startswith(f"unspool: {message}")
@@ -393,7 +393,7 @@ def test_stop_tokens_end_the_text_and_are_not_shown(unspool, loaded, tmp_path):
     assert record["tokens"] == [1, 2]
 
 
-def test_what_else_each_token_might_have_been(unspool, loaded):
+def test_alternatives_of_each_token_are_in_the_record(unspool, loaded):
     argv = ("generate", "a", "--top-k", "2", "--max-new-tokens", "2", "--seed", "1", "--json")
     (record,) = records(unspool(*argv, "--alternatives", "4")[1])
     first = record["ranked"][0]

@@ -94,7 +94,7 @@ def test_json(unspool, coins):
     }
 
 
-def test_a_claim_is_measured_and_told(unspool, coins, cache):
+def test_a_claim_is_measured_and_reported(unspool, coins, cache):
     status, out, err = unspool("lab", "run", "coin")
     assert (status, err) == (0, "")
     assert out.splitlines() == [
@@ -133,7 +133,7 @@ def test_a_failed_experiment_is_told_of_and_the_others_go_on(unspool, lost):
         (("coin", "--seeds", "x"), "'x' is not a whole number"),
     ],
 )
-def test_what_cannot_be_run_is_refused(argv, words, unspool, coins):
+def test_a_claim_that_cannot_run_is_refused(argv, words, unspool, coins):
     status, _, err = unspool("lab", "run", *argv)
     assert status == 2
     assert words in err
@@ -194,7 +194,7 @@ def test_json_makes_pages_anywhere(unspool, coins, tmp_path, monkeypatch):
     assert json.loads(again) == json.loads((tmp_path / "lab.json").read_text(encoding="utf-8"))
 
 
-def test_what_cannot_be_written_is_refused(unspool, coins, tmp_path):
+def test_a_path_that_cannot_be_written_is_refused(unspool, coins, tmp_path):
     for argv, words in (
         ((), "no output: give --html"),
         (("--html", tmp_path), "is a folder; give the name of a file"),

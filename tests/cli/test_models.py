@@ -218,7 +218,7 @@ def test_a_verb_that_needs_text_says_what_such_a_model_is_for(unspool, run, tmp_
     )
 
 
-def test_what_the_options_tell():
+def test_options_become_arguments_of_load():
     args = Namespace(model="tiny", device="cpu", weights="int8", engine=None, seed=3)
     assert load_options(args) == {"device": "cpu", "weights": "int8"}
 
@@ -229,7 +229,7 @@ def test_the_model_that_was_asked_for(capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_the_second_choice_is_said(capsys, monkeypatch):
+def test_falling_back_to_the_built_in_model_is_reported(capsys, monkeypatch):
     monkeypatch.setitem(PACKAGES, "smollm2", ModelPackage("no_such_module", "*.gguf", "pip install it"))
     assert model_name(None) == "bible"
     assert capsys.readouterr().err == (

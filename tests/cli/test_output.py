@@ -159,7 +159,7 @@ def test_a_file_that_has_no_room_left_is_named(tmp_path):
     assert run(body, before="ulimit -f 0;") == (2, "", f"unspool: {path}: File too large\n")
 
 
-def test_what_is_written_stays(tmp_path):
+def test_written_text_stays_after_an_error(tmp_path):
     path = tmp_path / "a.svg"
     with reserve_file(path):
         assert not path.exists()  # a killed process would leave it empty
@@ -175,7 +175,7 @@ def test_work_that_fails_leaves_no_empty_file(tmp_path):
         assert not path.exists()
 
 
-def test_what_was_there_before_stays_as_it_was(tmp_path):
+def test_an_existing_file_is_unchanged_after_an_error(tmp_path):
     full, empty = tmp_path / "full.svg", tmp_path / "empty.svg"
     full.write_text("old")
     empty.touch()

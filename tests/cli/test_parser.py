@@ -68,7 +68,7 @@ def test_a_seed_is_drawn_where_none_was_asked_for(parser):
         (["M", "--wholly-unlike"], "--wholly-unlike; see unspool try --help"),
     ],
 )
-def test_what_a_verb_does_not_know_is_refused_with_its_own_help(parser, capsys, said, words):
+def test_an_unknown_option_is_refused_with_the_help_of_the_command(parser, capsys, said, words):
     parser.add_argument("thing", metavar="THING")
     whole = Parser(prog="unspool")
     verbs = whole.add_subparsers(parser_class=lambda **_: parser)

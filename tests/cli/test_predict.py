@@ -124,7 +124,7 @@ def test_a_terminal_obeys_no_text(terminal, classifier, unspool):
     assert "good �[31m soup" in screen.getvalue()
 
 
-def test_what_cannot_be_labelled_is_said(unspool, piped, classifier, tmp_path):
+def test_a_text_that_cannot_be_labelled_is_refused(unspool, piped, classifier, tmp_path):
     _, run = classifier
     path = tmp_path / "texts.txt"
     path.write_text(" \n")

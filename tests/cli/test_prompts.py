@@ -304,12 +304,12 @@ def test_every_setting_is_tried_here():
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name in RIGHT for value in RIGHT[name]])
-def test_what_is_right_is_taken_as_it_is(name, value):
+def test_valid_settings_are_unchanged(name, value):
     assert read_settings({"prompt": "a", name: value}) == {name: value}
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name in WRONG for value in WRONG[name]])
-def test_what_is_wrong_is_named_with_what_it_should_be(name, value):
+def test_invalid_settings_are_named_with_the_expected_type(name, value):
     with pytest.raises(ValueError, match=f'^"{name}" must be .*, found '):
         read_settings({name: value})
 

@@ -72,7 +72,7 @@ def test_plain_lines_with_prompts_beside_them(unspool, tmp_path):
     assert "give --prompts" in err
 
 
-def test_what_is_not_there_is_named(unspool, tmp_path):
+def test_a_missing_file_is_named(unspool, tmp_path):
     status, _, err = unspool("rate", "prepare", tmp_path / "no.jsonl", "--output", tmp_path / "s")
     assert status == 2
     assert "no.jsonl: No such file" in err
@@ -194,7 +194,7 @@ def answered(ratings):
     return ratings
 
 
-def test_what_is_told(unspool, answered):
+def test_the_report_lists_every_measure(unspool, answered):
     status, out, err = unspool("rate", "report", answered)
     assert (status, err) == (0, "")
     assert out.startswith("24 answers to 12 items by anna (12), bert (12)\n")

@@ -88,7 +88,7 @@ def test_a_model_that_fills_places_is_trained_and_decoded_by_all_that_fills_them
         (["{recipe}", "--output", "{folder}/run", "--set", "data.train={folder}/no.txt"], "no.txt"),
     ],
 )
-def test_what_is_wrong_is_one_line_and_status_2(unspool, recipe, tmp_path, argv, said):
+def test_errors_are_one_line_and_status_2(unspool, recipe, tmp_path, argv, said):
     status, out, err = unspool("train", *(it.format(recipe=recipe, folder=tmp_path) for it in argv))
     assert (status, out) == (2, "")
     assert said in err

@@ -38,14 +38,14 @@ def test_long_rows_are_an_error_unless_something_is_to_be_done(batches: Bucketed
         batches.whole(TEXTS, ENDS, silence)
 
 
-def test_long_rows_are_cut_and_said() -> None:
+def test_long_rows_are_cut_with_a_warning() -> None:
     said: list[str] = []
     cut = Bucketed(tokens=8, max_length=4, long="cut")
     assert sum(batch.weight for batch in cut.whole(TEXTS, ENDS, said.append)) == 3 + 2 + 4
     assert said == ["1 of 3 validation examples are longer than 4 tokens: cut"]
 
 
-def test_long_rows_are_dropped_and_said() -> None:
+def test_long_rows_are_dropped_with_a_warning() -> None:
     said: list[str] = []
     drop = Bucketed(tokens=8, max_length=4, long="drop")
     assert drop.feed(TEXTS, ENDS, 0, said.append).per_epoch == 1
@@ -81,7 +81,7 @@ def test_pairs_cannot_be_packed() -> None:
         (lambda: Packed(length=0), "length is 0"),
     ],
 )
-def test_wrong_settings_are_said(make, said: str) -> None:  # type: ignore[no-untyped-def]
+def test_invalid_settings_are_refused(make, said: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(ValueError, match=said):
         make()
 

@@ -135,6 +135,6 @@ def test_an_example_as_large_as_the_budget_is_a_batch_of_its_own() -> None:
     assert sorted(len(rows_of(feed.batch(at))) for at in range(feed.per_epoch)) == [1, 2]
 
 
-def test_an_example_larger_than_the_budget_is_said() -> None:
+def test_an_example_larger_than_the_budget_is_reported() -> None:
     with pytest.raises(ValueError, match=r"example 2 has 18 tokens, but a batch holds 17"):
         BucketFeed(examples([(1, 1), (17, 2)]), 17, 0)

@@ -34,6 +34,6 @@ def test_messages_up_to_the_last_answer_by_hand(write: Write) -> None:
         ("{\n", r"line 1 is not JSON"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(write: Write, content: str, message: str) -> None:
+def test_errors_name_their_line(write: Write, content: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         list(ChatJSONL(train=write("a.jsonl", content)).train_rows(no_progress))

@@ -21,7 +21,7 @@ def test_the_system_speaks_first(write: Write) -> None:
     assert list(data.train_rows(no_progress)) == [("system", "Be brief.", "user", "a", "assistant", "b")]
 
 
-def test_what_is_wrong_is_said(write: Write) -> None:
+def test_invalid_lines_are_refused(write: Write) -> None:
     with pytest.raises(ValueError, match="no line with two turns: is '__eou__'"):
         list(ChatLines(train=write("a.txt", "a | b\n")).train_rows(no_progress))
     with pytest.raises(ValueError, match="mark is empty"):

@@ -127,7 +127,7 @@ def test_no_token_reaches_from_a_question_into_its_answer() -> None:
     assert counts == [0] * len(prompt) + [1] * (len(ids) - len(prompt))
 
 
-def test_what_cannot_be_learnt_is_said() -> None:
+def test_unsuitable_chat_templates_are_refused() -> None:
     row = ("user", "a", "assistant", "b", "user", "a", "assistant", "b")
     with pytest.raises(ValueError, match="brings no chat template"):
         Chats().encode([row], codec(None))

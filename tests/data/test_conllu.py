@@ -66,7 +66,7 @@ def test_several_sentences(bank):
         (PREFER.replace("2\tobj", "3\tobj"), "line 5: word 3 depends on 3, .* none depends on itself"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_line(bank, content, message):
+def test_errors_name_their_line(bank, content, message):
     with pytest.raises(ValueError, match=message) as caught:
         read_treebank(bank(content))
     assert "\n" not in str(caught.value)

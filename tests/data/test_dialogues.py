@@ -32,7 +32,7 @@ def test_a_mark_that_never_comes_is_said(write: Write) -> None:
         list(Dialogues(train=write("a.txt", "a | b\n")).train_rows(no_progress))
 
 
-def test_wrong_settings_are_said() -> None:
+def test_invalid_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="history is 0"):
         Dialogues(train="a", history=0)
     with pytest.raises(ValueError, match="mark is empty"):

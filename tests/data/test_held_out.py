@@ -49,7 +49,7 @@ def test_rows_that_hang_together_are_held_out_at_the_end() -> None:
         ({"valid_lines": 1, "valid_share": 0.1}, "choose one"),
     ],
 )
-def test_wrong_settings_are_said(settings: dict[str, float], said: str) -> None:
+def test_invalid_settings_are_refused(settings: dict[str, float], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         held_out(**settings)
 

@@ -50,14 +50,14 @@ def test_every_turn_answers_those_before_it(write: Write) -> None:
         (r'{"t": "a\ud800"}', r"line 2 has a lone surrogate \(U\+D800\)"),
     ],
 )
-def test_a_wrong_line_is_said(write: Write, line: str, said: str) -> None:
+def test_an_invalid_line_is_named(write: Write, line: str, said: str) -> None:
     data = JSONL(train=write("a.jsonl", lines({"t": "fine"}) + line + "\n"), text="t")
     with pytest.raises(ValueError, match=said):
         list(data.train_rows(no_progress))
 
 
 @pytest.mark.parametrize("turns", ["hi", [1, 2], [{"content": 1}], [{"text": "x"}], {"content": "x"}])
-def test_wrong_turns_are_said(write: Write, turns: Any) -> None:
+def test_invalid_turns_are_refused(write: Write, turns: Any) -> None:
     with pytest.raises(ValueError, match=r"the field 'd' must be a list of strings"):
         list(JSONL(train=write("a.jsonl", lines({"d": turns})), turns="d").train_rows(no_progress))
 

@@ -295,7 +295,7 @@ def test_bad_data_is_said_before_anything_is_trained(
         prepare(data, Words(), Bucketed(64), cache=tmp_path / "cache" if cache else None)
 
 
-def test_bad_validation_data_is_said(write: Write) -> None:
+def test_invalid_validation_data_is_refused(write: Write) -> None:
     train = write("a.txt", "a b\n")
     with pytest.raises(ValueError, match="every row of the validation data is empty"):
         prepare(Lines(train=train, valid=write("v.txt", "\n")), Words(), Bucketed(64))

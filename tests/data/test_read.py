@@ -28,7 +28,7 @@ def test_every_line_comes_back(write: Write, lines: list[str]) -> None:
     assert list(read_lines(path)) == lines
 
 
-def test_what_was_read_is_told(write: Write) -> None:
+def test_read_lines_reports_the_bytes_read(write: Write) -> None:
     told: list[int] = []
     path = write("a.txt", "ab\ncde")
     list(read_lines(path, advance=told.append))

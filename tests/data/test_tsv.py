@@ -18,7 +18,7 @@ def test_two_columns_are_chosen(write: Write) -> None:
     assert TSV(train=path).form(()) == Pairs()
 
 
-def test_a_missing_column_is_said(write: Write) -> None:
+def test_a_missing_column_is_reported(write: Write) -> None:
     path = write("a.tsv", "a\tb\njust this\n")
     with pytest.raises(
         ValueError, match=r"a\.tsv, line 2 has 1 tab-separated column, but column 2 is needed: 'just"

@@ -68,13 +68,13 @@ def test_number_refuses_what_is_no_number(value):
         as_number("TopP.p", value, above=0, advice="-")
 
 
-def test_whole_accepts_integers_of_any_make():
+def test_as_int_accepts_every_type_of_integer():
     assert as_whole("TopK.k", 1, at_least=1, advice="-") == 1
     seven = as_whole("TopK.k", np.int64(7), at_least=1, advice="-")
     assert (type(seven), seven) == (int, 7)
 
 
-def test_whole_refuses_small_and_fractional_values():
+def test_as_int_refuses_small_and_fractional_values():
     with pytest.raises(ValueError, match=r"TopK\.k is 0, but must be a whole number ≥ 1\. Leave it out\."):
         as_whole("TopK.k", 0, at_least=1, advice="Leave it out.")
     for value in (1.5, 2.0, "3", None, True):
@@ -158,7 +158,7 @@ def test_numbers_beyond_all_reason_are_refused():
         as_whole("X.y", 10**400, at_least=0, advice="-")
 
 
-def test_what_is_shown_of_a_value_is_short_whatever_it_is():
+def test_the_repr_of_a_value_in_a_message_is_short():
     assert shown(0.5) == "0.5"
     assert len(shown("a" * 1000)) == 80
     assert shown("a" * 1000).endswith("…")

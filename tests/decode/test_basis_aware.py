@@ -106,7 +106,7 @@ def test_batch_mates_change_nothing():
     assert [out.tokens for out in together] == alone
 
 
-def test_what_was_done_is_counted():
+def test_statistics_count_tests_draws_and_fallbacks():
     out = generate(random_model(0), [0], Sample(BasisAware(0.3, rank=None)), seed=1, max_new_tokens=60)
     stats = out.stats
     proofs = {name: count for name, count in stats.items() if name.startswith(("accepted: ", "rejected: "))}

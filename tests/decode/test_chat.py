@@ -48,14 +48,14 @@ def test_a_conversation_by_hand(chat):
     ]
 
 
-def test_what_is_streamed_is_what_is_asked(chat):
+def test_a_streamed_answer_equals_the_returned_one(chat):
     pieces = [*chat.stream("x")]
     assert "".join(piece.text for piece in pieces) == "bcd"
     assert pieces[-1].finish_reason == "eos"
     assert chat.messages[-1]["content"] == "bcd"
 
 
-def test_who_stops_listening_has_heard_a_shorter_answer(chat):
+def test_an_interrupted_stream_leaves_a_shorter_answer_in_the_history(chat):
     pieces = chat.stream("x")
     first = next(pieces)
     pieces.close()
@@ -145,7 +145,7 @@ def test_it_is_saved_and_gone_on_with(chat, tmp_path):
     assert again.messages == chat.messages
 
 
-def test_what_cannot_be_said_is_refused(chat):
+def test_invalid_messages_are_refused(chat):
     for said in ("", "  \n", 3):
         with pytest.raises(ValueError, match="must be a string that is not empty"):
             chat.ask(said)

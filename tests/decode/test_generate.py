@@ -236,7 +236,7 @@ def test_values_that_are_not_decoders_are_refused(decoder, words):
         (int, "is the class int: give a model"),
     ],
 )
-def test_what_is_no_model_is_told_so(model, words):
+def test_a_value_that_is_not_a_model_is_refused(model, words):
     with pytest.raises(TypeError, match=words):
         generate(model, "a")
 

@@ -55,7 +55,7 @@ def test_the_judge_sees_what_goes_on_and_only_that():
 
 
 @pytest.mark.parametrize("wrong", [(float("nan"), 0.0), (0.0, float("nan"))])
-def test_what_is_no_number_is_refused(wrong):
+def test_nan_is_refused(wrong):
     with pytest.raises(ValueError, match="token 4 after 0 new ones"):
         EMPTY.extend(4, *wrong, PATH_JOB)
 

@@ -47,6 +47,6 @@ def test_nucleus_is_the_boundary_of_top_p():
 
 @pytest.mark.parametrize("kind", [ConstantTau, EtaTau, NucleusTau])
 @pytest.mark.parametrize("value", [0, 1, -0.1, 1.5, math.nan])
-def test_what_is_no_threshold_is_named(kind, value):
+def test_an_invalid_threshold_is_named(kind, value):
     with pytest.raises(ValueError, match=kind.__name__):
         kind(value)

@@ -74,7 +74,7 @@ def test_ids_of_every_form():
         (CHAT, ValueError, "no tokenizer"),
     ],
 )
-def test_what_is_no_prompt_is_refused(prompt, error, words):
+def test_a_value_that_is_not_a_prompt_is_refused(prompt, error, words):
     with pytest.raises(error, match=words):
         ids_of(MODEL, prompt, 4)
 

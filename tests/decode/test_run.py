@@ -45,7 +45,7 @@ def test_one_seed_serves_every_prompt_and_none_is_drawn():
         ({"batch_size": 0}, ValueError, "batch_size=0"),
     ],
 )
-def test_what_cannot_be_is_refused_by_its_name(options, error, said):
+def test_invalid_arguments_are_refused_by_name(options, error, said):
     with pytest.raises(error, match=said):
         job(**options)
 

@@ -50,7 +50,7 @@ class Plain(Abilities):
     "model", [random_table(9, seed=4), Plain(random_table(9, seed=4))], ids=["ahead", "plain"]
 )
 @pytest.mark.parametrize("rows", [1, 2, 256])
-def test_it_is_what_generating_said(model, rows):
+def test_scores_equal_the_log_probabilities_of_generate(model, rows):
     prompts = [[1], [2, 3], [4, 5, 6], [1]]
     outs = [
         generate(model, prompt, Sample(), seed=place, max_new_tokens=1 + 3 * place)
@@ -62,7 +62,7 @@ def test_it_is_what_generating_said(model, rows):
         assert one.logps == pytest.approx(out.logps, abs=1e-6)
 
 
-def test_what_is_no_number_is_refused():
+def test_nan_is_refused():
     broken = TableModel(lambda row: [0.5, 0.5] if len(row) < 3 else [math.nan, math.nan])
     assert score(broken, [0], [1, 1]).total == pytest.approx(2 * math.log(0.5))
     with pytest.raises(ValueError, match=r"text 1 has the log-probability NaN"):
@@ -85,7 +85,7 @@ def test_one_prompt_for_many_texts():
         ([0], [1], {"batch_size": 0}, "batch_size=0"),
     ],
 )
-def test_what_cannot_be_scored_is_refused(prompts, texts, options, words):
+def test_invalid_texts_are_refused(prompts, texts, options, words):
     with pytest.raises(ValueError, match=words):
         score(CHAIN, prompts, texts, **options)
 

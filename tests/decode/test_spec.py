@@ -100,7 +100,7 @@ def test_bad_specs_are_named(spec, message):
 
 
 @pytest.mark.parametrize("spec", [None, 1, b"Greedy", Greedy, Greedy()])
-def test_what_is_no_text_is_refused(spec):
+def test_a_value_that_is_not_a_string_is_refused(spec):
     with pytest.raises(TypeError, match=r"the decoder is .*, but must be a string"):
         parse(spec)
 

@@ -84,7 +84,7 @@ def test_the_truth_itself():
     )
 
 
-def test_what_is_loaded():
+def test_scores_of_loaded_models():
     check(us.load("bible"), [[5, 6], [7]], [[8, 9, 10], [11, 12]])
     check(us.load("dates"), [[5, 6], [7]], [[8, 9, 10], [11, 12]])
 

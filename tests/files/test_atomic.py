@@ -218,7 +218,7 @@ def test_a_kill_at_any_moment_leaves_the_old_file_or_the_new(tmp_path, kill_at):
     assert seen == {"old", "new"}
 
 
-def test_what_was_not_renamed_goes(tmp_path):
+def test_an_unfinished_file_is_removed(tmp_path):
     for make in (Path.mkdir, Path.touch):
         with temporary_sibling(tmp_path / "x") as fresh:
             make(fresh)

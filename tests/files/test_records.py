@@ -68,7 +68,7 @@ def test_other_fields_may_stay_and_others_may_be_named(write):
         ("a.txt", b"\xff", r"a\.txt: not UTF-8"),
     ],
 )
-def test_what_is_no_record_is_refused(write, name, data, match):
+def test_an_invalid_record_is_refused(write, name, data, match):
     with pytest.raises(ValueError, match=match):
         read_records(write(name, data))
 

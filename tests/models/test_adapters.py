@@ -95,7 +95,7 @@ def test_what_is_saved_is_merged_and_the_model_stays_as_it_is(tmp_path):
     assert without_adapters(plain) is plain
 
 
-def test_what_cannot_be_is_said():
+def test_invalid_settings_are_refused():
     with pytest.raises(
         ValueError, match=r"no matrix of the TransformerLM is called 'q_proj': choose from atten"
     ):

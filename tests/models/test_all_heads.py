@@ -106,7 +106,7 @@ def test_the_loss_reaches_every_weight_that_learns(model, recipe):
         assert parameter.grad.any(), name
 
 
-def test_what_is_saved_is_loaded_bit_for_bit(model, tmp_path):
+def test_saved_models_load_bit_for_bit(model, tmp_path):
     save_folder(model, tmp_path / "run")
     found = load_folder(tmp_path / "run")
     assert found.config == model.config

@@ -156,7 +156,7 @@ def test_the_hidden_vector_of_a_step_is_what_the_head_read(any_speaker):
         torch.testing.assert_close(logits.log_softmax(-1), step.logp_NV, **CLOSE)
 
 
-def test_what_is_saved_is_loaded(any_speaker, tmp_path):
+def test_saved_models_load_equal(any_speaker, tmp_path):
     save_folder(any_speaker.model, tmp_path / "run")
     found = load_folder(tmp_path / "run")
     assert found.config == any_speaker.model.config

@@ -64,7 +64,7 @@ def test_batch_mates_and_padding_never_change_an_answer(encoder):
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
-def test_what_is_saved_is_loaded(encoder, tmp_path):
+def test_a_saved_model_loads_equal(encoder, tmp_path):
     model = make(encoder).eval()
     save_folder(model, tmp_path / "run")
     found = load_folder(tmp_path / "run")

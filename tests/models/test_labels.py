@@ -62,7 +62,7 @@ def test_texts_that_cannot_be_read_are_refused(texts, message, config):
 
 
 @pytest.mark.parametrize("wrong", [None, 3, b"ab", [0.5], ["a"]])
-def test_what_is_no_text_is_refused(wrong):
+def test_a_value_that_is_not_a_string_is_refused(wrong):
     with pytest.raises(TypeError, match=r"text 1 is .* but must be a string or a list of token ids"):
         build().read([[1], wrong])
 

@@ -81,7 +81,7 @@ def test_a_model_that_says_text_is_refused(model):
 
 
 @pytest.mark.parametrize("texts", [None, 3, b"good", {"a": 1}])
-def test_what_is_no_text_is_refused(classifier, texts):
+def test_a_value_that_is_not_a_string_is_refused(classifier, texts):
     with pytest.raises(TypeError, match="must be a string, or a list of strings or token ids"):
         predict(classifier, texts)
 

@@ -15,7 +15,7 @@ from unspool.models.rnn_lm import RNNConfig
 from unspool.tokenization.vocabulary import train_characters
 
 
-def test_what_is_right_goes_through():
+def test_valid_shapes_pass():
     config = SimpleNamespace(cell="gru", width=3, head_width=None, dropout=0.0)
     check_choices(config, cell=("gru", "lstm"))
     check_sizes(config, "width", "head_width")
@@ -24,7 +24,7 @@ def test_what_is_right_goes_through():
     check_given({"context": 3}, "it")
 
 
-def test_what_is_wrong_is_named():
+def test_invalid_shapes_are_named():
     with pytest.raises(ValueError, match=r"cell='gro' is unknown: choose from gru, lstm"):
         check_choices(SimpleNamespace(cell="gro"), cell=("lstm", "gru"))
     with pytest.raises(ValueError, match="width=0 must be at least 1"):

@@ -193,7 +193,7 @@ def test_a_head_of_ones_own(model):
     assert made.output_matrix is None
 
 
-def test_where_the_heads_look_is_told_with_what_the_head_reads(model):
+def test_attention_weights_are_returned_with_hidden_states(model):
     model.eval()
     tokens, lengths = torch.tensor([[1, 2, 3, 4], [5, 6, 0, 0]]), torch.tensor([4, 2])
     batch = Batch(tokens, lengths, tokens, torch.ones(2, 4))

@@ -263,7 +263,7 @@ def test_sources_may_have_a_vocabulary_and_an_embedding_of_their_own():
         make(source_vocab_size=0)
 
 
-def test_where_the_heads_of_both_sides_look_is_told():
+def test_attention_weights_of_both_sides_are_returned():
     torch.manual_seed(0)
     shape = {"width": 8, "heads": 2, "inner_width": 12, "encoder_layers": 1, "decoder_layers": 3}
     model = TransformerSeq2SeqConfig(vocab_size=9, bos=1, eos=2, **shape).build().eval()

@@ -49,7 +49,7 @@ def test_the_teacher_is_asked_once_and_throws_no_dice(spoken, teacher, monkeypat
     assert len(calls) == 1
 
 
-def test_what_was_asked_before_changes_nothing(transformer, tmp_path):
+def test_earlier_batches_do_not_change_the_loss(transformer, tmp_path):
     """As after a resume, or in a process that has had other batches: the same prompt in rows of other lengths."""
     model = transformer(vocab_size=9, context=64)
     us.save(model, tmp_path / "teacher")

@@ -161,6 +161,6 @@ def test_t_is_uniform_and_raised_to_the_least():
     assert found_NT[:, 0].tolist() == pytest.approx([1 / 0.1, 1 / 0.1, 1 / 0.2, 1 / 0.7])
 
 
-def test_what_cannot_be_is_said():
+def test_invalid_settings_are_refused():
     with pytest.raises(ValueError, match="least=0"):
         MaskedDiffusionLoss(0.0)

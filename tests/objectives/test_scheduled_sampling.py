@@ -149,6 +149,6 @@ def test_half_of_an_inverse_sigmoid():
         (InverseSigmoid, {"k": 0.5}),
     ],
 )
-def test_what_is_no_decay_is_refused(kind, wrong):
+def test_an_invalid_decay_is_refused(kind, wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         kind(**wrong)

@@ -51,7 +51,7 @@ def test_by_hand():
 
 
 @pytest.mark.parametrize("share", [Share(0.0), Share(1.0, begin=5)])
-def test_what_is_off_is_not_called(share):
+def test_objectives_of_weight_zero_are_not_called(share):
     SEEN.clear()
     found = WeightedSum(Main(8.0), ((Fixed(6.0), share),))(Nobody(), None, Clock(4, 10))
     assert (found.total.item(), found.stats, SEEN) == (8.0, {"nll": 1.0}, [])

@@ -217,7 +217,7 @@ def test_a_chat_message_cannot_spell_special_tokens(client, bible, monkeypatch):
         ({"n": 5, "extra_body": {"num_beams": 2}}, "n=5"),
     ],
 )
-def test_what_cannot_be_is_refused_in_words(client, told, said):
+def test_invalid_requests_are_refused_with_a_message(client, told, said):
     with pytest.raises(openai.BadRequestError, match=said):
         ask(client, **told)
 
@@ -341,7 +341,7 @@ async def count(body: TokenizeRequest) -> dict[str, int]:
     return {"n": len(body.prompt)}
 
 
-def test_answers_and_refusals_are_told():
+def test_answers_and_refusals_are_logged():
     app = FastAPI(responses=ERROR_RESPONSES)
     app.post("/count", response_model=None, responses=streamed(Tokens))(count)
     document = app.openapi()

@@ -23,7 +23,7 @@ from unspool.serve.requests import ChatRequest, CompletionRequest, Limits, check
         {"seed": 2**70},
     ],
 )
-def test_what_is_out_of_bounds_is_refused(wrong):
+def test_values_out_of_bounds_are_refused(wrong):
     with pytest.raises(ValidationError):
         CompletionRequest(**{"model": "m", "prompt": "x", **wrong})
 
@@ -79,7 +79,7 @@ def test_a_grammar_comes_last_in_every_search():
 @pytest.mark.parametrize(
     "told", [{"logit_bias": {"x": 1}}, {"logit_bias": {"1": 101}}, {"decoder": "Greedy", "top_k": 2}]
 )
-def test_what_makes_no_search_is_refused(told):
+def test_an_invalid_decoder_is_refused(told):
     with pytest.raises(ValueError):
         asked(**told)
 

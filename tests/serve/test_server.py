@@ -33,7 +33,7 @@ def completion(**fields):
         ({"decoder": "Sample("}, None, "Sample"),
     ],
 )
-def test_what_cannot_be_is_refused(server, fields, param, said):
+def test_invalid_settings_are_refused(server, fields, param, said):
     with pytest.raises(ApiError, match=said) as found:
         asyncio.run(server.completions(completion(**fields), None))
     assert (found.value.status, found.value.param) == (400, param)

@@ -29,7 +29,7 @@ def refuse(text):
     raise AssertionError(text)
 
 
-def test_what_is_written_is_read_again(tmp_path):
+def test_a_written_checkpoint_is_read_back(tmp_path):
     write(tmp_path, 5, 1.5)
     found = newest_checkpoint(tmp_path, refuse)
     assert found.update == 5
@@ -58,7 +58,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_said(tmp_path, file, harm):
     assert [it.update for it in complete_checkpoints(tmp_path)] == [1]
 
 
-def test_where_none_is_whole_it_fails(tmp_path):
+def test_without_an_undamaged_checkpoint_it_fails(tmp_path):
     (write(tmp_path, 1) / "memory.safetensors").write_bytes(b"")
     with pytest.raises(ValueError, match="no older checkpoint is intact"):
         newest_checkpoint(tmp_path, refuse)

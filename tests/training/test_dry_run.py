@@ -79,7 +79,7 @@ def test_the_command_says_it_and_writes_nothing(recipe, tmp_path, capsys):
     assert [it.name for it in tmp_path.iterdir()] == ["recipe.toml"]
 
 
-def test_what_is_wrong_is_said_as_it_would_be(recipe, capsys):
+def test_a_dry_run_reports_the_errors_of_a_run(recipe, capsys):
     assert main(["train", str(recipe), "--dry-run", "--set", "model.kind=transformer_lm"]) != 0
     assert "encoder_layers" in capsys.readouterr().err
     assert main(["train", "--dry-run"]) != 0

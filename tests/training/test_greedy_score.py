@@ -91,7 +91,7 @@ def test_a_true_score_changes_no_weight(recipe):
         assert torch.equal(it, scored.state_dict()[name])
 
 
-def test_what_has_no_answers_is_refused(recipe):
+def test_a_model_without_answers_is_refused(recipe):
     lm = {"kind": "transformer_lm", "width": 8, "heads": 2, "layers": 1, "inner_width": 8}
     data = {"kind": "language", "language": {"kind": "zipf_markov", "word_count": 9}, "train": 50, "valid": 5}
     other = {**{key: it for key, it in recipe.items() if key != "text"}, "data": data, "model": lm}

@@ -65,7 +65,7 @@ def test_products_see_a_step_at_once():
     torch.testing.assert_close(after, x @ layer.weight.T)
 
 
-def test_what_it_remembers_goes_and_comes_back():
+def test_optimizer_state_is_saved_and_restored():
     torch.manual_seed(0)
     first, second = nn.Linear(3, 2), nn.Linear(3, 2)
     one, two = optimizer(first), optimizer(second)

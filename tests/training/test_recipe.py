@@ -101,7 +101,7 @@ def test_labels_are_the_datas():
         ),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_is_read(wrong, said):
+def test_invalid_recipes_are_refused_before_data_is_read(wrong, said):
     with pytest.raises(ValueError, match=said):
         parse_recipe({**PLAIN, **wrong})
 

@@ -182,7 +182,7 @@ def test_changed_data_is_refused_and_moved_data_is_not(recipe, tmp_path):
     assert contents(tmp_path / "run")["model.safetensors"] == before["model.safetensors"]
 
 
-def test_what_changes_on_the_way_is_said_and_kept(recipe, tmp_path):
+def test_settings_changed_at_resumption_are_reported_and_recorded(recipe, tmp_path):
     reporter = StopAt(None)
     train(recipe, tmp_path / "run", changes=["train.updates=10"])
     own = tmp_path / "run" / "recipe.toml"
@@ -252,7 +252,7 @@ def test_a_run_is_as_long_as_its_epochs(recipe, tmp_path):
         train(own, tmp_path / "run", resume=True, changes=["train.epochs=0.5"])
 
 
-def test_what_is_hardly_meant_is_said(recipe, tmp_path):
+def test_unlikely_settings_give_a_warning(recipe, tmp_path):
     with pytest.warns(UserWarning, match=r"schedule\.warmup=9 is longer than the run of 3 updates"):
         train(recipe, tmp_path / "run", changes=["train.updates=3", "schedule.warmup=9"])
 
@@ -321,7 +321,7 @@ def test_a_failed_start_does_not_block_the_next_one(recipe, tmp_path):
     assert us.load(tmp_path / "run").tokenizer is not None
 
 
-def test_a_damaged_checkpoint_is_said(recipe, tmp_path):
+def test_a_damaged_checkpoint_is_reported(recipe, tmp_path):
     train(recipe, tmp_path / "run")
     (tmp_path / "run" / "checkpoints" / "00000040" / "memory.safetensors").write_bytes(b"")
     with pytest.warns(UserWarning, match="resuming from checkpoint 00000030"):

@@ -35,7 +35,7 @@ def test_defaults_stand():
         {"keep": 0},
     ],
 )
-def test_what_cannot_be_is_refused_by_name(wrong):
+def test_invalid_settings_are_refused_by_name(wrong):
     (name,) = wrong
     with pytest.raises(ValueError, match=f"train.{name}"):
         TrainSettings(**{"updates": 0 if "epochs" in wrong else 1, **wrong})
@@ -50,7 +50,7 @@ def test_what_cannot_be_is_refused_by_name(wrong):
         ({}, "updates"),
     ],
 )
-def test_what_is_no_setting_is_refused(wrong, said):
+def test_an_unknown_setting_is_refused(wrong, said):
     with pytest.raises(ValueError, match=said):
         build(TrainSettings, wrong, "train")
 

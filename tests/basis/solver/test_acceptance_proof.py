@@ -76,7 +76,7 @@ def test_little_is_evaluated_where_little_is_needed(white, dist):
     assert upper.rows_Q[0] < dist.vocabulary
 
 
-def test_what_float32_cannot_tell_is_evaluated_in_float64(model, white, dist):
+def test_sums_within_float32_rounding_are_evaluated_in_float64(model, white, dist):
     """At the c where f(λ) all but meets p̂ᵢ, on either side."""
     token = dist.order_N[[3]]
     lam = LeastSquares(white, dist).solve(token)

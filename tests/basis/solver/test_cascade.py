@@ -93,7 +93,7 @@ def test_work_beyond_the_budget_is_left_undone_and_the_token_undecided(factors):
 
 
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.9])
-def test_what_is_decided_within_a_budget_does_not_depend_on_who_else_is_asked_about(factors, share):
+def test_verdicts_within_a_budget_do_not_depend_on_the_other_tokens(factors, share):
     tokens = factors(1).dist.order_N[20:60:3]
     budget = share * max(verdict.work for verdict in Cascade(factors(1), tokens, 0.1).verdicts())
     shared = factors(1)

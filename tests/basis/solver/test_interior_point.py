@@ -66,7 +66,7 @@ def test_dependent_columns_do_no_harm():
     assert both.low == pytest.approx(one.low, rel=1e-6)
 
 
-def test_what_nothing_balances_falls_without_end():
+def test_the_bound_of_an_infeasible_problem_falls():
     method = InteriorPoint(
         np.ones((3, 1)), np.zeros(3), np.ones(3), 1.0, np.array([10.0]), np.zeros(1), np.zeros(3)
     )

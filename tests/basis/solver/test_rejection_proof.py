@@ -15,7 +15,7 @@ def balanced(white, dist, n, tokens, slope, iterations=15):
     return metric, search
 
 
-def test_what_float32_found_is_made_exact(model, white, dist):
+def test_a_float32_solution_is_refined_to_float64(model, white, dist):
     tokens, slope, tau = dist.order_N[[60, 200, 900]], 0.5, 1 / 3
     metric, search = balanced(white, dist, 800, tokens, slope)
     assert (search.required_box_scale() <= 1).all()
@@ -43,7 +43,7 @@ def test_multipliers_outside_the_box_prove_nothing(white, dist):
     assert low[0] < dist.p[tokens[0]]
 
 
-def test_what_cannot_be_balanced_is_not_said_to_be(model, white, dist):
+def test_an_infeasible_balance_is_not_reported_as_one(model, white, dist):
     """Two rows cannot balance a third one: nothing is proven, however small the repairs look."""
     metric = LewisMetric(white, dist, select_head(white, dist, 3))
     token = dist.order_N[10:11]

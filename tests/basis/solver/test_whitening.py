@@ -145,7 +145,7 @@ def test_a_rank_that_is_none_is_refused(rank):
 
 
 @pytest.mark.parametrize("W", [np.ones(3), np.ones((0, 2)), np.ones((2, 3, 4))])
-def test_what_is_no_matrix_is_refused(W):
+def test_a_value_that_is_not_a_matrix_is_refused(W):
     with pytest.raises(ValueError, match="one row per token"):
         whiten(W)
 
@@ -231,7 +231,7 @@ def test_one_power_of_two_for_all_keeps_the_singular_directions():
 
 
 @pytest.mark.parametrize("broken", [np.nan, np.inf])
-def test_what_is_no_number_is_refused(broken):
+def test_nan_and_infinity_are_refused(broken):
     W = np.array([[1.0, 2.0], [broken, 3.0]])
     with pytest.raises(ValueError, match="NaN or infinite"):
         fair(W)
@@ -246,7 +246,7 @@ def test_as_many_columns_are_left_out_as_there_are_dependences():
     assert left_out.tolist() in ([0, 1], [1, 2])
 
 
-def test_what_is_left_out_is_not_asked():
+def test_dependent_columns_do_not_change_verdicts():
     W = np.random.default_rng(0).standard_normal((40, 3))
     wide = np.column_stack([W, W[:, 0], np.zeros(40), np.full(40, 7.0), W[:, 1] - W[:, 2]])
     test, few = BasisTest(wide), BasisTest(W)
@@ -270,7 +270,7 @@ def test_columns_can_be_left_out_whatever_w_is():
 
 
 @pytest.mark.parametrize("rank", [None, 2, 0])
-def test_what_was_kept_is_what_was_made(tmp_path, rank):
+def test_a_cached_matrix_equals_the_computed_one(tmp_path, rank):
     W = np.random.default_rng(0).standard_normal((60, 4)).astype(np.float32)
     made, kept = load_or_whiten(W, rank, tmp_path), load_or_whiten(W, rank, tmp_path)
     assert len(list(tmp_path.iterdir())) == 1
@@ -367,7 +367,7 @@ def test_a_write_that_fails_leaves_nothing_behind_and_disturbs_nobody(tmp_path, 
     assert "exceed the limit" in caplog.text
 
 
-def test_what_was_not_used_for_longest_goes_first(tmp_path, monkeypatch):
+def test_the_least_recently_used_file_is_removed_first(tmp_path, monkeypatch):
     matrices = [np.random.default_rng(seed).standard_normal((50, 3)) for seed in range(4)]
     for age, W in enumerate(matrices[:3]):
         load_or_whiten(W, None, tmp_path)

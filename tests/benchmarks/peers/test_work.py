@@ -13,7 +13,7 @@ def test_a_mode_is_a_decoder_and_rows():
 @pytest.mark.parametrize(
     "text", ["", "greed", "greedy x", "greedy x0", "beam", "beam 0", "top-p", "greedyx8", "x8"]
 )
-def test_what_is_no_mode_is_refused_with_the_choices(text):
+def test_an_unknown_mode_is_refused_with_the_choices(text):
     with pytest.raises(ValueError, match=r'unknown: expected "greedy", "top-p 0\.9" or "beam 4"'):
         parse_mode(text)
 

@@ -24,7 +24,7 @@ def test_an_answer_and_its_source(unspool):
     assert "of their attention" in out
 
 
-def test_what_has_none(unspool, loaded, narrow):
+def test_a_model_without_attention_is_refused(unspool, loaded, narrow):
     status, _, err = unspool("diagnose", "attention", "tiny", "abcabc")
     assert status == 2
     assert "does not provide attention" in err

@@ -16,7 +16,7 @@ def text(tmp_path):
     return path
 
 
-def test_the_rank_is_told(unspool, loaded, text):
+def test_the_rank_is_reported(unspool, loaded, text):
     status, out, err = unspool("diagnose", "bottleneck", "tiny", "--text", text)
     assert (status, err) == (0, "")
     assert loaded == [("tiny", "cpu")]
@@ -25,7 +25,7 @@ def test_the_rank_is_told(unspool, loaded, text):
     assert "at most 1 − e^(−δ) = 0.950" in out
 
 
-def test_repeated_contexts_are_told(unspool, loaded, text):
+def test_repeated_contexts_are_reported(unspool, loaded, text):
     # fourteen places, but three letters: a bigram says three different things
     out = unspool("diagnose", "bottleneck", "tiny", "--text", text)[1]
     assert out.startswith("contexts             14 (3 different) of 4 words")

@@ -178,7 +178,7 @@ def test_a_narrow_model_is_drawn_with_all_defaults(unspool, narrow, tmp_path):
 @pytest.mark.parametrize(
     ("name", "said"), [("a.svg", "is not one of abc"), ("a.txt", "unknown figure format")]
 )
-def test_what_fails_leaves_no_file(unspool, loaded, tmp_path, name, said):
+def test_a_failed_command_leaves_no_file(unspool, loaded, tmp_path, name, said):
     status, _, err = unspool("diagnose", "picture", "tiny", "xyz", "--figure", tmp_path / name)
     assert status == 2
     assert said in err

@@ -57,7 +57,7 @@ def test_all_sentences_and_the_unfinished_rest_add_up_to_one(language, enumerate
 
 
 @pytest.mark.parametrize("language", DEFAULT + TINY, ids=repr)
-def test_what_is_sampled_is_what_is_said(language, misfit):
+def test_samples_follow_the_probabilities(language, misfit):
     assert misfit(language, draws=4000, seed=1) > 1e-3
 
 

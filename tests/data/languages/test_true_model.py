@@ -48,7 +48,7 @@ def test_after_the_end_comes_the_end():
         assert step.logp_NV[0].exp().tolist() == [0, 0, 1, *[0] * (model.vocab_size - 3)]
 
 
-def test_what_cannot_come_is_an_error():
+def test_an_impossible_token_is_an_error():
     model = TrueModel(LANGUAGE)
     with pytest.raises(ValueError, match="impossible from position 0"):
         model.start([[VERB]])

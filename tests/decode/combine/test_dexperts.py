@@ -45,7 +45,7 @@ def test_what_the_base_rules_out_stays_ruled_out_and_all_is_a_number():
         assert sum(p) == pytest.approx(1)
 
 
-def test_what_is_drawn_has_the_distribution_of_the_equation():
+def test_samples_follow_the_equation():
     model = DExperts.proxy_tuning(BASE, EXPERT, ANTI)
     outs = us.generate(model, [0], us.Sample(), max_new_tokens=1, n=3000, seed=1)
     counts = torch.bincount(torch.tensor([out.tokens[0] for out in outs]), minlength=3)

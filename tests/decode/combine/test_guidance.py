@@ -31,7 +31,7 @@ def test_one_is_the_model_and_nought_the_other_prompt():
     assert p_of(Guidance(FIRST, 0.0), [0, 1]) == pytest.approx(P[1])
 
 
-def test_what_is_ruled_out():
+def test_tokens_of_probability_zero_stay_impossible():
     # By the prompt: it stays so. By the other: it has a finite score.
     assert p_of(Guidance(FIRST, 1.5), [2, 0]) == pytest.approx([1.0, 0.0, 0.0])
     assert all(math.isfinite(p) for p in p_of(Guidance(FIRST, 1.5), [0, 2]))
@@ -47,7 +47,7 @@ def test_the_distribution_is_that_of_hugging_face():
     assert torch.allclose(ours, expected, atol=1e-5)
 
 
-def test_what_is_drawn_has_the_distribution_of_the_equation():
+def test_samples_follow_the_equation():
     outs = us.generate(Guidance(FIRST, 2.0), [0, 1], us.Sample(), max_new_tokens=1, n=3000, seed=1)
     counts = torch.bincount(torch.tensor([out.tokens[0] for out in outs]), minlength=3)
     expected = torch.tensor([1.8, 0.45, 1 / 60]).double()

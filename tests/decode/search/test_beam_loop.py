@@ -101,7 +101,7 @@ def test_what_the_model_cuts_stays_cut_under_a_transform():
     assert found[:2].isfinite().all()
 
 
-def test_what_else_each_token_might_have_been_comes_along_where_it_is_asked_for():
+def test_alternatives_of_each_token_are_returned_on_request():
     model = TableModel(lambda row: [0.5, 0.3, 0.2, 0.0])
     job = Job(((1,), (2,)), (2, 2), (0, 0), 2, alternatives=5)
     for path in (path for frontier in Beam(2, cut_first)(model, job) for path in frontier.ended):

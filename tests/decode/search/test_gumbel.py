@@ -29,7 +29,7 @@ def test_the_highest_two_are_two_draws_without_replacement():
                 assert abs(share - exact) < 4 * math.sqrt(exact * (1 - exact) / trials)
 
 
-def test_what_is_cut_stays_cut():
+def test_impossible_tokens_stay_impossible():
     keys = add_gumbel(torch.tensor([[0.0, -math.inf]]), [generator(0)], [1])
     assert keys[0, 1] == -math.inf
     assert condition_on_maximum(keys, torch.tensor([2.0], dtype=torch.float64))[0].tolist() == [

@@ -100,7 +100,7 @@ def test_the_best_of_the_length_beam_is_taken_and_others_follow():
     assert mask_predict_ask(model, us.MaskPredict(1, lengths=1)).tokens == (4, 3, 3)
 
 
-def test_mask_predict_wrong_settings_are_said():
+def test_mask_predict_refuses_invalid_settings():
     with pytest.raises(ValueError, match="iterations"):
         us.MaskPredict(0)
     with pytest.raises(ValueError, match="n=3 is more than lengths=2"):
@@ -155,7 +155,7 @@ def test_every_place_is_shown_in_the_end(steps):
     assert len(out.tokens) == 7
 
 
-def test_masked_diffusion_wrong_settings_are_said():
+def test_masked_diffusion_refuses_invalid_settings():
     with pytest.raises(ValueError, match="iterations"):
         us.MaskedDiffusion(0)
     with pytest.raises(ValueError, match="temperature"):

@@ -112,7 +112,7 @@ def test_it_steers_the_average_probability_of_a_text(target):
     assert abs(average - target) < 0.75 * abs(unmoved - target)
 
 
-def test_what_is_drawn_has_the_distribution_of_the_equation():
+def test_samples_follow_the_equation():
     p = torch.tensor([0.5, 0.25, 0.15, 0.1])
     d = (p - 0.3).abs() / 0.3
     expected = (5 - 10 * d.square() / (1 + d)).softmax(-1)

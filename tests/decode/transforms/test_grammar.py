@@ -379,7 +379,7 @@ def test_the_same_text_is_read_once():
     assert token_bytes(text, 6, ENDS) is not token_bytes(text, 6, frozenset({1}))
 
 
-def test_what_is_missing_is_said(monkeypatch):
+def test_a_missing_package_is_reported(monkeypatch):
     real = builtins.__import__
 
     def without(name, *rest):

@@ -29,7 +29,7 @@ def test_one_lets_every_token_occur_once():
     assert banned(NoRepeatNgram(1), Hypothesis(0, 0, ())) == []
 
 
-def test_where_all_that_was_left_is_banned_the_ban_wins():
+def test_a_ban_of_every_remaining_token_wins():
     left = torch.tensor([[0.0, -math.inf, -math.inf, -math.inf]])
     out = NoRepeatNgram(1)(left, Step(SCORES), [Hypothesis(0, 0, (), (0, 1))])
     assert out.tolist() == [[-math.inf, -math.inf, 0.0, -math.inf]]

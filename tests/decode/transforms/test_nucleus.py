@@ -322,7 +322,7 @@ def test_the_cliff_does_not_move_with_the_temperature(any_scores, data, t):
     assert torch.equal(MinK(0).keeps(scores), MinK(0).keeps(scores / t))
 
 
-def test_what_is_drawn_has_the_distribution_of_what_is_kept():
+def test_samples_follow_the_renormalised_distribution():
     p = [0.4, 0.35, 0.2, 0.03, 0.02]
     draws = us.generate(TableModel(lambda row: p), [0], us.Sample(MinK(0)), max_new_tokens=1, n=4000, seed=1)
     counts = torch.bincount(torch.tensor([out.tokens[0] for out in draws]), minlength=5)

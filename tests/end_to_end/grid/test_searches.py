@@ -264,7 +264,7 @@ def hold(pairs, decoder, model, aspect):
 
 
 @pytest.mark.parametrize("aspect", ASPECTS)
-def test_it_runs_or_refuses_in_words(pairs, decoder, model, aspect):
+def test_every_decoder_runs_on_every_model_or_refuses_with_a_message(pairs, decoder, model, aspect):
     hold(pairs, decoder, model, aspect)
 
 

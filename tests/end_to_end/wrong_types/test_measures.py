@@ -281,7 +281,7 @@ def test_every_exported_name_is_called_or_is_what_a_call_gives():
 
 @pytest.mark.filterwarnings("ignore:.*not better than KappaRule")
 @pytest.mark.parametrize("name", CALLS)
-def test_what_is_right_works(name, monkeypatch, tmp_path):
+def test_valid_arguments_work(name, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     call, right = CALLS[name]
     call(**right)
@@ -296,7 +296,7 @@ def test_what_is_right_works(name, monkeypatch, tmp_path):
         for argument in (right if call.__name__ == "<lambda>" else inspect.signature(call).parameters)
     ],
 )
-def test_what_is_wrong_is_said_in_words(name, argument, complaints, monkeypatch, tmp_path):
+def test_wrong_types_are_refused_with_a_message(name, argument, complaints, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     call, right = CALLS[name]
     found = complaints(

@@ -242,7 +242,7 @@ def test_every_public_name_is_called_right():
 @pytest.mark.parametrize(
     ("name", "argument"), [(name, argument) for name in PUBLIC for argument in arguments(name)]
 )
-def test_what_is_wrong_is_said_in_words(name, argument, complaints, monkeypatch, tmp_path):
+def test_wrong_types_are_refused_with_a_message(name, argument, complaints, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     huge = (name, argument) not in ENDLESS
     assert complaints(lambda value: call(name, argument, value), huge=huge) == {}

@@ -44,7 +44,7 @@ def test_every_name_is_called_or_is_what_a_call_gives(ratings, tmp_path):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_wrong_is_said_in_words(name, ratings, tmp_path, complaints):
+def test_wrong_types_are_refused_with_a_message(name, ratings, tmp_path, complaints):
     call, right = calls(ratings, tmp_path)[name]
     call(**right)
     for argument in right:

@@ -92,7 +92,7 @@ def test_attention_of_both_kinds_of_models(client):
         ({"surprise": 1}, 400),
     ],
 )
-def test_what_is_wrong_is_told_as_everywhere(client, path, body, status):
+def test_errors_have_the_format_of_the_api(client, path, body, status):
     answer = ask(client, path, **body)
     assert answer.status_code == status
     assert answer.json()["error"]["message"]
@@ -168,7 +168,7 @@ def test_claims_and_their_figures(asked, findings):
         assert client.get(f"/playground/lab/{name}").status_code == 404
 
 
-def test_what_is_not_shown_has_no_routes(asked):
+def test_routes_of_missing_content_are_missing(asked):
     client = asked(PageContent())
     for path in ("rating?rater=a", "rating-report", "lab", "lab/halves"):
         assert client.get(f"/playground/{path}").status_code == 404
@@ -281,7 +281,7 @@ def test_no_more_wait_than_may(scheduler_of):
 SHORT = {"model": "bible", "prompt": "x"}
 
 
-def test_what_is_left_out_has_a_value():
+def test_missing_fields_have_defaults():
     assert NextTokenRequest(**SHORT).count == 40
     assert BeamTreeRequest(**SHORT).decoder == "Beam(4)"
     assert AttentionRequest(**SHORT).kind is None

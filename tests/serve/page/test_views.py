@@ -283,7 +283,7 @@ def test_the_model_itself_is_asked_where_another_stands_in(bible_of_attention_ma
         ({"prompt": [5] * MAX_MAP_TOKENS, "max_new_tokens": 1}, "shorten"),
     ],
 )
-def test_what_is_not_there_is_refused(bible_of_attention_map, changes, said):
+def test_invalid_attention_maps_are_refused(bible_of_attention_map, changes, said):
     with pytest.raises(ValueError, match=said):
         attention_map(
             **{"model": bible_of_attention_map, "prompt": "And God", "decoder": us.Greedy(), **changes}
