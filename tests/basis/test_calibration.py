@@ -39,15 +39,29 @@ def test_the_best_threshold_by_hand():
 def test_a_rule_is_fitted_and_measured_on_other_distributions(model):
     test = BasisTest(model.W)
     p = np.stack([model.p(seed, spread=2 + seed % 4) for seed in range(10)])
-    found = collect_verdicts(test, p, (0.03, 0.3), tokens=10).calibrate()
+    verdicts = collect_verdicts(test, p, (0.03, 0.3), tokens=10)
+    found = verdicts.calibrate()
     assert found.rule.m == test.m
     assert found.rule.thresholds[0] < found.rule.thresholds[1]
     assert found.held_out > 0.9
+    tau_Q = verdicts.tau_Q[verdicts.distribution_Q >= 5]
+    share = {tau: np.mean(tau_Q == tau) for tau in (0.03, 0.3)}
+    total = sum(share[tau] * right for tau, right in found.held_out_by_tau.items())
+    assert total == pytest.approx(found.held_out)
     assert set(found.held_out_by_tau) == {0.03, 0.3}
     assert all(count > 50 for count in found.counts)
     # half of them were for fitting: those are not what it was measured on
     alone = collect_verdicts(test, p[:5], (0.03, 0.3), tokens=10).calibrate(fit=0.99)
     assert alone.counts[1] < alone.counts[0]
+
+
+def test_the_seed_draws_the_tokens(model):
+    p = np.stack([model.p(seed) for seed in range(2)])
+    drawn = [
+        collect_verdicts(BasisTest(model.W), p, (0.3,), tokens=4, seed=seed).token_Q.tolist()
+        for seed in (1, 1, 2)
+    ]
+    assert drawn[0] == drawn[1] != drawn[2]
 
 
 def test_a_tau_with_one_kind_of_verdict_gives_no_knot():

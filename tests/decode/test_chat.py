@@ -113,6 +113,13 @@ def test_the_oldest_turns_are_not_read_where_there_is_no_room(chat):
     assert chat.messages[0]["content"] == "xxxx"
 
 
+def test_of_two_turns_only_the_last_is_read_if_both_do_not_fit(chat):
+    chat.ask("x" * 14)
+    chat.ask("x" * 14)
+    *_, last = (read for read in READ if read.endswith("a"))
+    assert last == "u" + "x" * 14 + "a"
+
+
 def test_one_turn_that_does_not_fit_is_refused_and_forgotten(chat):
     with pytest.raises(ValueError, match="shorten the prompt"):
         chat.ask("x" * 50)

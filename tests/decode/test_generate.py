@@ -103,12 +103,18 @@ def test_stop_strings_cut_the_text():
     assert (out.text, out.tokens, out.finish_reason) == ("bc", (1, 2, 3, 4), "stop")
 
 
+@pytest.mark.parametrize("stop_ids", [3, [3], {3}, np.array([3]), torch.tensor([3])], ids=repr)
+def test_stop_ids_of_any_type_end_the_text(stop_ids):
+    assert generate(MODEL, "a", stop_ids=stop_ids).tokens == (1, 2, 3)
+
+
 @pytest.mark.parametrize("stop", [(), ("ef",), ("zz", "gh")])
 def test_streamed_pieces_add_up_to_the_text(stop):
     out = generate(MODEL, "a", stop=stop)
     pieces = list(stream(MODEL, "a", stop=stop))
     assert "".join(piece.text for piece in pieces) == out.text
     assert sum((piece.tokens for piece in pieces), ()) == out.tokens
+    assert all(piece.text for piece in pieces[:-1])
     assert [piece.finish_reason for piece in pieces] == [None] * (len(pieces) - 1) + [out.finish_reason]
 
 
