@@ -80,7 +80,15 @@ NOT_KEPT = {"its cache": "0 0\n", "its callbacks": "1 0\n"}
 """What the second process finds on disk; numba's own cache would read files that another user may have written."""
 
 
-@pytest.mark.parametrize("name", MISSING)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name, marks=[] if name in ("a step of its compiler", "its cache") else [pytest.mark.long]
+        )
+        for name in MISSING
+    ],
+)
 def test_kernels_compile_without_each_undocumented_part_of_numba(name, tmp_path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kept"))
     script = tmp_path / "script.py"
