@@ -286,7 +286,7 @@ def test_torchrun_starts_the_command(tmp_path):
     assert (tmp_path / "run" / "model.safetensors").is_file()
 
 
-@pytest.mark.parametrize("starter", ["torchrun", "unspool"])
+@pytest.mark.parametrize("starter", [pytest.param("torchrun", marks=pytest.mark.long), "unspool"])
 def test_ctrl_c_ends_all_processes_with_a_checkpoint_and_one_line(tmp_path, starter):
     import tomli_w
 
