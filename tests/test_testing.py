@@ -47,11 +47,11 @@ def test_a_row_that_outgrows_the_context_is_refused():
     model = TableModel(lambda row: [0.5, 0.5], context=3)
     _, state = model.start([[0, 1], [0]])
     _, state = model.step(state, torch.tensor([1, 1]))
-    with pytest.raises(ValueError, match=r"a row has 4 tokens, and this model's context holds 3"):
+    with pytest.raises(ValueError, match=r"a row has 4 tokens, but the context of this model is 3"):
         model.step(state, torch.tensor([1, 1]))
-    with pytest.raises(ValueError, match="holds 3"):
+    with pytest.raises(ValueError, match="context of this model is 3"):
         model.extend(model.start([[0]])[1], torch.tensor([[0, 1, 0]]))
-    with pytest.raises(ValueError, match="holds 3"):
+    with pytest.raises(ValueError, match="context of this model is 3"):
         model.start([[0, 0, 0, 0]])
 
 
@@ -93,7 +93,7 @@ def test_a_prompt_of_anything_but_ids_is_refused(token):
 def test_tokens_of_the_wrong_type_or_shape_are_refused(tokens, error):
     model = bigram([[0.5, 0.5]] * 2)
     _, state = model.start([[0]])
-    with pytest.raises(error, match=r"must be a tensor|must have 1 dimension|give one for each row"):
+    with pytest.raises(error, match=r"must be a tensor|must have 1 dimension|give at least one"):
         model.step(state, tokens)
 
 
@@ -149,7 +149,7 @@ def test_what_a_step_holds_cannot_be_written_to():
 
 
 def test_a_table_that_changes_its_size_is_refused():
-    with pytest.raises(ValueError, match=r"gave \[1\] probabilities, and 2"):
+    with pytest.raises(ValueError, match=r"returned \[1\] probabilities, but 2"):
         TableModel(lambda row: [0.5, 0.5] if row == (0,) else [1.0]).start([[1]])
 
 

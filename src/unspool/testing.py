@@ -1,13 +1,13 @@
 """Fake models with exactly known distributions, for tests.
 
-They are as strict as real ones. A row that outgrows the context, a token outside the vocabulary, a tensor
-of the wrong shape or type, and a state that was used before (real models write over theirs) are errors here,
-too; and what a Step holds cannot be written to.
+They are as strict as real ones: a row longer than the context, a token outside the vocabulary, a tensor of
+the wrong shape or type, and a state that was used before (real models overwrite theirs) are errors. The
+tensors of a Step are read-only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Self
@@ -24,37 +24,35 @@ class TableState:
 
     rows: tuple[tuple[int, ...], ...]
     new: tuple[int, ...] = field(default=(), compare=False)
-    """How many of them came after the prompt, in each row."""
-    spent: bool = field(default=False, compare=False)
-    """Whether it has been used: the state that came of it is the one to go on from."""
+    """The number of tokens after the prompt, for each row."""
+    is_used: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         self.new = self.new or (0,) * len(self.rows)
 
     def select(self, rows_M: Tensor) -> TableState:
         """Reorder, repeat or drop rows."""
-        rows = _whole_numbers("rows", rows_M, 1).tolist()
+        rows = _check_ids("rows", rows_M, 1).tolist()
         if not rows or not 0 <= min(rows) <= max(rows) < len(self.rows):
             raise ValueError(
-                f"rows {rows} were asked of a state that has rows 0…{len(self.rows) - 1}: choose at least "
-                "one, and only rows that there are"
+                f"cannot select rows {rows}: the state has rows 0…{len(self.rows) - 1}; select at least one"
             )
-        self.spend()
+        self.use()
         return TableState(tuple(self.rows[row] for row in rows), tuple(self.new[row] for row in rows))
 
-    def spend(self) -> None:
-        """Refuse a state that was used before, and make this one such a state."""
-        if self.spent:
+    def use(self) -> None:
+        """Mark the state as used; ValueError if it was used before."""
+        if self.is_used:
             raise ValueError(
-                "this state was used before, and a real model would have written over it: go on from the "
-                "state that step, select, extend or rewind gave back"
+                "this state was used before, and a real model would have overwritten it: continue with the "
+                "state that step, select, extend or rewind returned"
             )
-        self.spent = True
+        self.is_used = True
 
 
 @dataclass(frozen=True)
 class TableModel(Abilities):
-    """A model that looks its next-token probabilities up in a function of the whole row.
+    """A model whose next-token probabilities are a function of the whole row.
 
     >>> coin = TableModel(lambda row: [0.5, 0.5])
     """
@@ -66,126 +64,98 @@ class TableModel(Abilities):
 
     @cached_property
     def vocab_size(self) -> int:
-        """As long as the table's answers."""
+        """The number of probabilities that the table returns."""
         return len(self.table((0,)))
 
-    @property
-    def rewindable(self) -> Self:
-        """It can forget what it has read."""
-        return self
-
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, TableState]:
-        """Remember the prompts."""
+        """Start a row for each prompt."""
         rows = tuple(tuple(prompt) for prompt in prompts)
         if not rows or not all(rows):
             raise ValueError(f"the prompts are {list(rows)}: give at least one, each of at least one token")
         for token in (token for row in rows for token in row):
             if not isinstance(token, int) or isinstance(token, bool):
-                raise TypeError(f"a prompt holds {token!r}: token ids are whole numbers")
+                raise TypeError(f"a prompt contains {token!r}: token ids are whole numbers")
         self._check(rows)
-        return self._said(TableState(rows))
+        return self._predict(TableState(rows))
 
     def step(self, state: TableState, tokens_N: Tensor) -> tuple[Step, TableState]:
-        """Remember one more token of every row."""
-        tokens = _whole_numbers("tokens", tokens_N, 1).tolist()
-        if len(tokens) != len(state.rows):
-            raise ValueError(f"{len(tokens)} tokens came for {len(state.rows)} rows: give one for each row")
-        grown = tuple((*row, token) for row, token in zip(state.rows, tokens, strict=True))
-        self._check(grown)
-        state.spend()
-        return self._said(TableState(grown, tuple(new + 1 for new in state.new)))
+        """Append one token to every row."""
+        return self.extend(state, _check_ids("tokens", tokens_N, 1)[:, None])
+
+    @property
+    def rewindable(self) -> Self:
+        """Tokens can be removed again."""
+        return self
 
     def extend(self, state: TableState, tokens_NT: Tensor) -> tuple[Step, TableState]:
-        """Remember T more tokens of every row; the Step has T rows for each of them."""
-        if _whole_numbers("tokens", tokens_NT, 2).shape[1] == 0:
-            raise ValueError("there is no token to extend the rows by: give at least one for each row")
-        steps = []
-        for tokens_N in tokens_NT.unbind(1):
-            step, state = self.step(state, tokens_N)
-            steps.append(step.logp_NV)
-        return Step(torch.stack(steps, dim=1).flatten(0, 1)), state
+        """Append T tokens to every row; the Step has T rows for each of them."""
+        count, length = _check_ids("tokens", tokens_NT, 2).shape
+        if count != len(state.rows) or not length:
+            raise ValueError(
+                f"tokens have shape {(count, length)}: give at least one for each of {len(state.rows)} rows"
+            )
+        return self.extend_rows(state, torch.arange(count), tokens_NT)
 
     def rewind(self, state: TableState, tokens: int) -> TableState:
-        """Forget the last tokens of every row."""
-        return self.rewind_rows(
-            state, torch.arange(len(state.rows)), torch.tensor([tokens] * len(state.rows))
-        )
+        """Remove the last tokens of every row."""
+        count = len(state.rows)
+        return self.rewind_rows(state, torch.arange(count), torch.tensor([tokens] * count))
 
     @property
     def joining(self) -> Self:
-        """Rows of several requests may share a state."""
+        """Rows of several requests can share a state."""
         return self
 
     def join(self, states: Sequence[TableState]) -> TableState:
-        """The rows of all states, one behind the other."""
+        """Concatenate the rows of all states."""
         for state in states:
-            state.spend()
+            state.use()
         rows = tuple(row for state in states for row in state.rows)
         return TableState(rows, tuple(new for state in states for new in state.new))
 
     def extend_rows(self, state: TableState, rows_M: Tensor, tokens_MT: Tensor) -> tuple[Step, TableState]:
-        """Remember T more tokens of some rows; the Step has T rows for each of these."""
-        rows = _whole_numbers("rows", rows_M, 1).tolist()
-        tokens = _whole_numbers("tokens", tokens_MT, 2).tolist()
-        if rows != sorted(set(rows)) or len(rows) != len(tokens):
-            raise ValueError(
-                f"rows {rows} are to be extended by {tokens}: name each row once, in their order"
-            )
-        added = dict(zip(rows, tokens, strict=True))
-        grown = tuple((*row, *added.get(n, ())) for n, row in enumerate(state.rows))
-        self._check(grown)
-        read = [(*state.rows[row], *added[row][: t + 1]) for row in rows for t in range(len(added[row]))]
-        step, _ = self._said(TableState(tuple(read)))
-        state.spend()  # only now: where it fails, the state is as it was
-        return step, TableState(grown, tuple(new + len(added.get(n, ())) for n, new in enumerate(state.new)))
+        """Append T tokens to some rows; the Step has T rows for each of these."""
+        added = self._texts_of_rows(rows_M, _check_ids("tokens", tokens_MT, 2).tolist())
+        step, grown = self._append(state, added, every_token=True)
+        new = tuple(new + len(added.get(n, ())) for n, new in enumerate(state.new))
+        return step, TableState(grown, new)
 
     def rewind_rows(self, state: TableState, rows_M: Tensor, tokens_M: Tensor) -> TableState:
-        """Forget the last tokens of some rows."""
+        """Remove the last tokens of some rows."""
         fewer = dict(zip(rows_M.tolist(), tokens_M.tolist(), strict=True))
         for row, tokens in fewer.items():
             if not 0 <= tokens <= state.new[row]:
                 raise ValueError(
-                    f"{tokens} tokens cannot be forgotten of rows that have {state.new[row]} after their "
-                    "prompt: forget what was added, and nothing of a prompt"
+                    f"cannot remove {tokens} tokens of rows that have {state.new[row]} after their prompt: "
+                    "remove what was added, and nothing of a prompt"
                 )
-        state.spend()
+        state.use()
         rows = tuple(row[: len(row) - fewer.get(n, 0)] for n, row in enumerate(state.rows))
         return TableState(rows, tuple(new - fewer.get(n, 0) for n, new in enumerate(state.new)))
 
     @property
     def forking(self) -> Self:
-        """Rows may begin as parts of others."""
+        """Rows can start as prefixes of others."""
         return self
 
     def fork_rows(self, state: TableState, rows_K: Tensor, lengths_K: Tensor) -> TableState:
         """Append rows that are prefixes of existing ones."""
-        pairs = zip(_whole_numbers("rows", rows_K, 1).tolist(), lengths_K.tolist(), strict=True)
         forks = []
-        for row, length in pairs:
+        for row, length in zip(_check_ids("rows", rows_K, 1).tolist(), lengths_K.tolist(), strict=True):
             if not 0 <= row < len(state.rows) or not 0 <= length <= len(state.rows[row]):
                 raise ValueError(
-                    f"{length} tokens of row {row} were asked of rows of {[len(it) for it in state.rows]} "
-                    "tokens: choose a row that there is, and no more than it has"
+                    f"cannot copy {length} tokens of row {row} of rows with {[len(it) for it in state.rows]} "
+                    "tokens: choose an existing row, and no more than it has"
                 )
             forks.append(state.rows[row][:length])
-        state.spend()
+        state.use()
         return TableState((*state.rows, *forks), (*state.new, *(0 for _ in forks)))
 
     def read_rows(
         self, state: TableState, rows_M: Tensor, texts: Sequence[Sequence[int]]
     ) -> tuple[Step, TableState]:
-        """Remember texts of any lengths behind some rows; the Step has a row for each of these."""
-        rows = _whole_numbers("rows", rows_M, 1).tolist()
-        if rows != sorted(set(rows)) or len(rows) != len(texts) or not all(texts):
-            raise ValueError(
-                f"rows {rows} are to read {list(texts)}: name each row once, in their order, each with at "
-                "least one token"
-            )
-        added = {row: tuple(text) for row, text in zip(rows, texts, strict=True)}
-        grown = tuple((*row, *added.get(n, ())) for n, row in enumerate(state.rows))
-        self._check(grown)
-        step, _ = self._said(TableState(tuple(grown[row] for row in rows)))
-        state.spend()
+        """Append texts of any lengths to some rows; the Step has one row for each of these."""
+        step, grown = self._append(state, self._texts_of_rows(rows_M, texts), every_token=False)
         return step, TableState(grown, state.new)
 
     def bytes_held(self, state: TableState, rows_M: Tensor) -> int:
@@ -194,9 +164,33 @@ class TableModel(Abilities):
         return len({row[: t + 1] for row in rows for t in range(len(row))})
 
     def compact(self, state: TableState) -> TableState:
-        """The same rows: they hold nothing else."""
-        state.spend()
+        """Return the same rows."""
+        state.use()
         return TableState(state.rows, state.new)
+
+    def _texts_of_rows(self, rows_M: Tensor, texts: Sequence[Sequence[int]]) -> dict[int, tuple[int, ...]]:
+        rows = _check_ids("rows", rows_M, 1).tolist()
+        if rows != sorted(set(rows)) or len(rows) != len(texts) or not all(texts):
+            raise ValueError(
+                f"cannot append {list(texts)} to rows {rows}: name each row once, in order, each with at "
+                "least one token"
+            )
+        return {row: tuple(text) for row, text in zip(rows, texts, strict=True)}
+
+    def _append(
+        self, state: TableState, added: Mapping[int, tuple[int, ...]], *, every_token: bool
+    ) -> tuple[Step, tuple[tuple[int, ...], ...]]:
+        """The predictions after every new token or after the last one of each row, and all rows."""
+        grown = tuple((*row, *added.get(n, ())) for n, row in enumerate(state.rows))
+        self._check(grown)
+        read = tuple(
+            grown[row][: len(grown[row]) - later]
+            for row, text in added.items()
+            for later in reversed(range(len(text) if every_token else 1))
+        )
+        step, _ = self._predict(TableState(read))
+        state.use()  # only now: if it fails, the state does not change
+        return step, grown
 
     def _check(self, rows: tuple[tuple[int, ...], ...]) -> None:
         size, longest = self.vocab_size, max(map(len, rows))
@@ -204,28 +198,26 @@ class TableModel(Abilities):
         if outside:
             raise ValueError(f"the tokens {outside} are outside the vocabulary 0…{size - 1} of this model")
         if self.context is not None and longest > self.context:
-            raise ValueError(
-                f"a row has {longest} tokens, and this model's context holds {self.context}: stop before"
-            )
+            raise ValueError(f"a row has {longest} tokens, but the context of this model is {self.context}")
 
     # Real models return read-only tensors.
     @torch.inference_mode()
-    def _said(self, state: TableState) -> tuple[Step, TableState]:
-        said = [list(self.table(row)) for row in state.rows]
-        sizes = {len(p) for p in said}
+    def _predict(self, state: TableState) -> tuple[Step, TableState]:
+        p = [list(self.table(row)) for row in state.rows]
+        sizes = {len(p_V) for p_V in p}
         if sizes != {self.vocab_size}:
             raise ValueError(
-                f"the table gave {sorted(sizes)} probabilities, and {self.vocab_size} for the row (0,): give "
-                "one for each token, whatever the row"
+                f"the table returned {sorted(sizes)} probabilities, but {self.vocab_size} for the row (0,): "
+                "return one for each token, for any row"
             )
-        return Step(torch.tensor(said, dtype=torch.float32).log()), state
+        return Step(torch.tensor(p, dtype=torch.float32).log()), state
 
 
-def _whole_numbers(name: str, values: Tensor, dimensions: int) -> Tensor:
-    """Refuse anything but a tensor of ids as an embedding takes them."""
+def _check_ids(name: str, values: Tensor, dimensions: int) -> Tensor:
+    """Return the tensor if an embedding would accept it."""
     if not isinstance(values, Tensor) or values.dtype not in (torch.long, torch.int):
-        said = values.dtype if isinstance(values, Tensor) else type(values).__name__
-        raise TypeError(f"{name} are {said}, but must be a tensor of whole numbers, torch.long")
+        kind = values.dtype if isinstance(values, Tensor) else type(values).__name__
+        raise TypeError(f"{name} are {kind}, but must be a tensor of whole numbers, torch.long")
     if values.dim() != dimensions:
         raise ValueError(
             f"{name} have the shape {tuple(values.shape)}, but must have {dimensions} dimensions"
@@ -234,12 +226,12 @@ def _whole_numbers(name: str, values: Tensor, dimensions: int) -> Tensor:
 
 
 def bigram(rows: Sequence[Sequence[float]], tokenizer: TokenizerLike | None = None) -> TableModel:
-    """A table model that sees the last token only: rows[i][j] = p(j | i)."""
+    """A table model that depends on the last token only: rows[i][j] = p(j | i)."""
     return TableModel(lambda row: rows[row[-1]], tokenizer=tokenizer)
 
 
 def trigram(table: Callable[[int, int], Sequence[float]]) -> TableModel:
-    """A table model that sees the last two tokens (the first one counts twice)."""
+    """A table model that depends on the last two tokens (the first one counts twice)."""
     return TableModel(lambda row: table(row[-2] if len(row) > 1 else row[-1], row[-1]))
 
 

@@ -226,8 +226,8 @@ def test_transforms_reshape_what_is_ranked_and_leave_the_models_own_log_p():
 class Contrasting(TableModel):
     """Adds a score of its own, positive where it likes a token."""
 
-    def _said(self, state):
-        step, state = super()._said(state)
+    def _predict(self, state):
+        step, state = super()._predict(state)
         bonus = torch.tensor([0.0, 3.0, 0.5])
         return Step(step.logp_NV, score_NV=step.logp_NV + bonus), state
 
@@ -243,8 +243,8 @@ def test_a_models_own_score_is_what_is_ranked():
 class Attending(TableModel):
     """Looks at source token i while it says token i."""
 
-    def _said(self, state):
-        step, state = super()._said(state)
+    def _predict(self, state):
+        step, state = super()._predict(state)
         attention = torch.tensor(
             [[0.98, 0.01, 0.01] if row[-1] == 1 else [0.1, 0.45, 0.45] for row in state.rows]
         )
@@ -276,8 +276,8 @@ def test_fewer_texts_come_back_where_fewer_are_possible():
 
 def test_the_model_and_its_steps_are_not_written_to():
     class Guarded(TableModel):
-        def _said(self, state):
-            step, state = super()._said(state)
+        def _predict(self, state):
+            step, state = super()._predict(state)
             said.append((step.logp_NV, step.logp_NV.clone()))
             return step, state
 

@@ -92,8 +92,8 @@ def test_a_request_is_independent_of_its_batch_mates():
 class Contrasting(TableModel):
     """Has a score of its own, which is no distribution."""
 
-    def _said(self, state):
-        step, state = super()._said(state)
+    def _predict(self, state):
+        step, state = super()._predict(state)
         return Step(step.logp_NV, score_NV=step.logp_NV + 100.0), state
 
 

@@ -246,8 +246,8 @@ def speaker(name: str) -> Any:
 class NotANumber(TrueModel):
     """A language that is no language."""
 
-    def _said(self, state: Any) -> Any:
-        step, state = super()._said(state)
+    def _predict(self, state: Any) -> Any:
+        step, state = super()._predict(state)
         return Step(torch.full_like(step.logp_NV, math.nan)), state
 
 
