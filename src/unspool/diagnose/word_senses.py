@@ -14,7 +14,7 @@ import heapq
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -22,7 +22,9 @@ from torch import Tensor
 from unspool.data.batch import Batch
 from unspool.decode.arguments import as_whole, declares_abilities, ids, shown, within
 from unspool.heads.kerbs_kernel import kernel
-from unspool.interfaces import SenseHead
+
+if TYPE_CHECKING:
+    from unspool.heads.kerbs import Kerbs
 
 
 @dataclass(frozen=True)
@@ -78,9 +80,9 @@ def senses(model: Any) -> Senses:
     return Senses(tuple(results))
 
 
-def sense_head(model: Any) -> SenseHead:
+def sense_head(model: Any) -> Kerbs:
     """Return the KerBS head of a model; raise a TypeError for other models."""
-    head: SenseHead | None = model.sense_head if declares_abilities(model) else None
+    head: Kerbs | None = model.sense_head if declares_abilities(model) else None
     if head is None:
         raise TypeError(
             f'{shown(model)} does not have a KerBS head: train one with model.head.kind = "kerbs"'

@@ -31,7 +31,6 @@ from unspool.interfaces.model import (
     Model as Model,
     PromptReading as PromptReading,
     Rewindable as Rewindable,
-    SenseHead as SenseHead,
     SourceAttentionReading as SourceAttentionReading,
     State as State,
     Step as Step,

@@ -16,6 +16,37 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from unspool.data.batch import Batch
+    from unspool.heads.kerbs import Kerbs
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The prediction of the next token of every row."""
+
+    logp_NV: Tensor
+    hidden_ND: Tensor | None = None
+    """The hidden state that the head read."""
+    attention: Tensor | None = None
+    score_NV: Tensor | None = None
+    """The score that beam search sums instead of log p (the difference of contrastive decoding)."""
+    exits_NEV: Tensor | None = None
+    """log p of the chosen early layers (`Layered.exits`)."""
+    log_norm_N: Tensor | None = None
+    """Log-normaliser: logit = log p + log_norm; None if the model has no logits."""
+
+    def select(self, rows_M: Tensor) -> Step:
+        """Reorder, repeat or drop rows."""
+        others = (self.hidden_ND, self.attention, self.score_NV, self.exits_NEV, self.log_norm_N)
+        selected = (None if x is None else x.index_select(0, rows_M) for x in others)
+        return Step(self.logp_NV.index_select(0, rows_M), *selected)
+
+
+class State(Protocol):
+    """The state of every row (a KV cache, the hidden states of an RNN)."""
+
+    def select(self, rows_M: Tensor) -> Self:
+        """Reorder, repeat or drop rows. The old state may not be used afterwards."""
+        ...
 
 
 class TextAbilities(Protocol):
@@ -34,8 +65,7 @@ class TextAbilities(Protocol):
 
     @property
     def reads_bos(self) -> bool:
-        """True if it reads the BOS that its tokenizer may write first. Masked language models, classifiers
-        and taggers are trained without BOS."""
+        """True if it reads the BOS of its tokenizer; masked models, classifiers and taggers do not."""
         return True
 
     @property
@@ -72,27 +102,22 @@ class DecodingAbilities(Protocol):
 
     @property
     def rewindable(self) -> Rewindable | None:
-        """Reads several tokens at once, and removes them again."""
         return None
 
     @property
     def prompt_reading(self) -> PromptReading | None:
-        """Returns the hidden states of all prompt positions."""
         return None
 
     @property
     def joining(self) -> Joining | None:
-        """Joins the states of several requests (continuous batching)."""
         return None
 
     @property
     def forking(self) -> Forking | None:
-        """Starts a row as a copy of a part of another row (prefix cache)."""
         return None
 
     @property
     def infilling(self) -> Infilling | None:
-        """Predicts masked positions, not the next token (mask-predict, masked diffusion)."""
         return None
 
 
@@ -106,33 +131,28 @@ class InspectionAbilities(Protocol):
 
     @property
     def rank_limit(self) -> int | None:
-        """Upper bound of the rank of its log-probabilities over many contexts; None if there is none. For the
-        matrix alone: W h has rank D, and the normalisation adds 1."""
+        """Upper bound of the rank of its log-probabilities: D for W h, and 1 for the normalisation."""
         return None if self.output_matrix is None else self.output_matrix.shape[1] + 1
 
     @property
-    def sense_head(self) -> SenseHead | None:
+    def sense_head(self) -> Kerbs | None:
         """Its head, if words have several sense vectors (KerBS)."""
         return None
 
     @property
     def layered(self) -> Layered | None:
-        """Returns the predictions of early layers."""
         return None
 
     @property
     def attention_reading(self) -> AttentionReading | None:
-        """Returns its self-attention on a training batch."""
         return None
 
     @property
     def source_attention_reading(self) -> SourceAttentionReading | None:
-        """Returns its attention on the source."""
         return None
 
     @property
     def carrying(self) -> Carrying | None:
-        """Continues rows with the state in which those of an earlier batch ended."""
         return None
 
 
@@ -140,40 +160,11 @@ class Abilities(TextAbilities, DecodingAbilities, InspectionAbilities, Protocol)
     """All optional abilities, none of them present: a model inherits from this and overrides what it has."""
 
 
-class SenseHead(Protocol):
-    """A head whose words have one or more sense vectors (KerBS)."""
-
-    vocab_size: int
-    senses_SD: Any
-    """Vector of every sense."""
-    theta_S: Any
-    """Kernel width of every sense."""
-
-    @property
-    def words_S(self) -> Tensor:
-        """Word of every sense."""
-        ...
-
-    @property
-    def table(self) -> Any:
-        """The senses of every word (`heads.kerbs_kernel.SenseTable`)."""
-        ...
-
-    def pop_statistics(self) -> Any:
-        """Usage of words and senses since the last call (`heads.kerbs.SenseStatistics`)."""
-        ...
-
-    def reassign(self, sense: int, word: int, vector_D: Tensor) -> None:
-        """Assign a sense to another word, with a new vector."""
-        ...
-
-
 class Rewindable(Protocol):
     """Reads several tokens at once, and removes them again (speculative decoding, scoring)."""
 
     def extend(self, state: Any, tokens_NT: Tensor) -> tuple[Step, Any]:
-        """Append T tokens to every row; row n·T + t of the Step predicts the successor of token t of row
-        n."""
+        """Append T tokens to every row; row n·T + t of the Step predicts what follows token t of row n."""
         ...
 
     def rewind(self, state: Any, tokens: int) -> Any:
@@ -194,8 +185,8 @@ class Joining(Protocol):
     def extend_rows(self, state: Any, rows_M: Tensor, tokens_MT: Tensor) -> tuple[Step, Any]:
         """Append T tokens to some rows, in the order of the state; the others do not change.
 
-        Row m·T + t of the Step predicts the successor of token t of the m-th row. If it fails, the state does
-        not change.
+        Row m·T + t of the Step predicts what follows token t of the m-th row. If it fails, the state does not
+        change.
         """
         ...
 
@@ -205,7 +196,7 @@ class Joining(Protocol):
 
 
 class Forking(Protocol):
-    """Starts rows as copies of prefixes of others, so that a shared prefix is read once.
+    """Starts rows as copies of prefixes of others, so that a shared prefix is read once (prefix cache).
 
     The results of a row are bit-identical to reading it alone.
     """
@@ -217,7 +208,7 @@ class Forking(Protocol):
     def read_rows(self, state: Any, rows_M: Tensor, texts: Sequence[Sequence[int]]) -> tuple[Step, Any]:
         """Append texts of any lengths to some rows, in the order of the state.
 
-        Row m of the Step predicts the successor of the m-th text. If it fails, the state does not change.
+        Row m of the Step predicts what follows the m-th text. If it fails, the state does not change.
         """
         ...
 
@@ -271,7 +262,7 @@ class SourceAttentionReading(Protocol):
 
 
 class Infilling(Protocol):
-    """Predicts the tokens at masked positions. A masked position has the id `vocab_size`."""
+    """Predicts the tokens at masked positions, which have the id `vocab_size` (mask-predict, diffusion)."""
 
     def lengths(
         self, prompts: Sequence[Sequence[int]], limits: Sequence[int], most: int
@@ -308,37 +299,6 @@ class Carrying(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """The prediction of the next token of every row."""
-
-    logp_NV: Tensor
-    hidden_ND: Tensor | None = None
-    """The hidden state that the head read."""
-    attention: Tensor | None = None
-    score_NV: Tensor | None = None
-    """The score that beam search sums instead of log p (the difference of contrastive decoding)."""
-    exits_NEV: Tensor | None = None
-    """log p of the chosen early layers (`Layered.exits`)."""
-    log_norm_N: Tensor | None = None
-    """Log-normaliser: logit = log p + log_norm; None if the model has no logits."""
-
-    def select(self, rows_M: Tensor) -> Step:
-        """Reorder, repeat or drop rows."""
-
-        def chosen(x: Tensor | None) -> Tensor | None:
-            return None if x is None else x.index_select(0, rows_M)
-
-        return Step(
-            self.logp_NV.index_select(0, rows_M),
-            chosen(self.hidden_ND),
-            chosen(self.attention),
-            chosen(self.score_NV),
-            chosen(self.exits_NEV),
-            chosen(self.log_norm_N),
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class AttentionStack:
     """The attention of the heads of a stack of layers."""
 
@@ -346,14 +306,6 @@ class AttentionStack:
     """α of each layer, (N, H, T, T): from a position to all, 0 at masked ones; each row sums to 1."""
     lengths_N: Tensor
     """Length of every row without padding."""
-
-
-class State(Protocol):
-    """The state of every row (a KV cache, the hidden states of an RNN)."""
-
-    def select(self, rows_M: Tensor) -> Self:
-        """Reorder, repeat or drop rows. The old state may not be used afterwards."""
-        ...
 
 
 class StepModel(Abilities, Protocol):
@@ -479,6 +431,5 @@ class TokenizerLike(Protocol):
         ...
 
     def detokenizer(self, stop: Sequence[str] = (), after: int | None = None) -> Detokenizer:
-        """A detokenizer for the text after the token `after`, which may decide whether a first space is
-        shown."""
+        """A detokenizer for text after the token `after`, which decides whether a first space is shown."""
         ...

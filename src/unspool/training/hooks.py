@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from unspool.data.batch import Batch
-from unspool.interfaces import Clock, SenseHead, Trainable
+from unspool.interfaces import Clock, Trainable
+
+if TYPE_CHECKING:
+    from unspool.heads.kerbs import Kerbs
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ class KerbsReallocate:
 class Reallocation:
     """The hook: keeps both averages and moves senses."""
 
-    def __init__(self, settings: KerbsReallocate, head: SenseHead) -> None:
+    def __init__(self, settings: KerbsReallocate, head: Kerbs) -> None:
         self.settings = settings
         self.logp_V = torch.zeros(head.vocab_size)
         self.usage_S = torch.zeros(len(head.words_S))
@@ -96,7 +99,7 @@ class Reallocation:
         """Restore both averages."""
         self.logp_V, self.usage_S = state["logp_V"].clone(), state["usage_S"].clone()
 
-    def _average(self, head: SenseHead) -> None:
+    def _average(self, head: Kerbs) -> None:
         seen = head.pop_statistics()
         sums = torch.cat([seen.targets[None], seen.logp_V, seen.usage_S]).double()
         if torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -105,7 +108,7 @@ class Reallocation:
         self.logp_V.lerp_(means[1 : 1 + head.vocab_size], self.settings.rate)
         self.usage_S.lerp_(means[1 + head.vocab_size :], self.settings.rate)
 
-    def moves(self, head: SenseHead) -> list[tuple[int, int]]:
+    def moves(self, head: Kerbs) -> list[tuple[int, int]]:
         """Return (sense, word) pairs: the least used spare senses for the worst words."""
         words = head.words_S.tolist()
         counts = torch.bincount(head.words_S, minlength=head.vocab_size).tolist()
@@ -125,7 +128,7 @@ class Reallocation:
         return found
 
     @torch.no_grad()
-    def _move(self, head: SenseHead, optimizer: Any, sense: int, word: int, update: int) -> None:
+    def _move(self, head: Kerbs, optimizer: Any, sense: int, word: int, update: int) -> None:
         own = (head.words_S == word).nonzero()[:, 0].cpu()
         model_D = head.senses_SD[own[self.usage_S[own].argmax()]]
         # Seeded by update and sense, so that a resumed run draws the same.
