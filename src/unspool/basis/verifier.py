@@ -65,11 +65,6 @@ class DyadicVector:
         total: int = sum(map(mul, self.mantissas, other.mantissas))
         return total * power_of_two(self.exponent + other.exponent)
 
-    def fractions(self) -> list[Fraction]:
-        """The numbers as fractions."""
-        unit = power_of_two(self.exponent)
-        return [n * unit for n in self.mantissas]
-
 
 def power_of_two(k: int) -> Fraction:
     """2^k."""
@@ -82,9 +77,7 @@ def solve_exactly(rows: Sequence[Sequence[Fraction]], wanted: Sequence[Fraction]
     Fraction-free elimination: every division is exact, because the entries are minors.
     Bareiss 1968. papers.bib: bareiss1968sylvester
     """
-    left = [
-        _integer_multiple(equation) for equation in zip(*rows, wanted, strict=True)
-    ]  # one for each column
+    left = [_integer_multiple(equation) for equation in zip(*rows, wanted, strict=True)]  # one per column
     known: list[tuple[int, list[int]]] = []
     before = 1
     for k in range(len(rows)):
@@ -148,9 +141,8 @@ class AcceptanceInequality:
             error = fsum(error_V[order_V[n:]]) * (1 + 1e-9)
             if error == inf:
                 continue
-            total = self._sum_exactly(order_V[:n]) / power_of_two(exponent) + Fraction(
-                fsum(term_V[order_V[n:]])
-            )
+            exact = self._sum_exactly(order_V[:n]) / power_of_two(exponent)
+            total = exact + Fraction(fsum(term_V[order_V[n:]]))
             if abs(total) > error:
                 break
         return total < 0
@@ -383,21 +375,18 @@ def verify_certificate(certificate: Acceptance | Rejection, W: Any, p: ArrayLike
     p_V, tau = as_distribution(p, W.shape[0]), check_tau(tau)
     i = check_token(certificate.token, len(p_V))
     if isinstance(certificate, Acceptance):
-        return AcceptanceInequality(W, p_V, tau, i, _read_dual(certificate, W.shape[1] + 1)).holds()
+        dual_M = as_float64(certificate.dual_M)
+        if dual_M.shape != (W.shape[1] + 1,):
+            raise ValueError(
+                f"λ has shape {dual_M.shape}, but W̃ = [W, 1] has {W.shape[1] + 1} columns: pass "
+                "BasisTest.weight"
+            )
+        return AcceptanceInequality(W, p_V, tau, i, dual_M).holds()
     proof = _read_shift(certificate, len(p_V))
     if len(np.unique(proof.rows_N)) < len(proof.rows_N) or not np.isfinite(proof.shift_N).all():
         return False
     max_abs_M = np.max([np.abs(part).max(axis=0) for part in extended_blocks(W)], axis=0)
     return Counterexample(proof, W, max_abs_M, p_V, Fraction(tau) / (1 - Fraction(tau))).exists()
-
-
-def _read_dual(certificate: Acceptance, columns: int) -> Array:
-    dual_M = as_float64(certificate.dual_M)
-    if dual_M.shape != (columns,):
-        raise ValueError(
-            f"λ has shape {dual_M.shape}, but W̃ = [W, 1] has {columns} columns: pass BasisTest.weight"
-        )
-    return dual_M
 
 
 def _read_shift(certificate: Rejection, vocabulary: int) -> Rejection:

@@ -15,6 +15,7 @@ papers.bib: finlayson2024closing
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from math import inf
 
 import numpy as np
@@ -26,6 +27,7 @@ from unspool.basis.solver.interior_point import solve_reduced
 from unspool.basis.solver.level_search import LevelSearch, fix_tail
 from unspool.basis.solver.lewis_metric import MIN_MASS
 from unspool.basis.solver.proof_attempts import Candidate, ProofAttempts, SharedFactors, candidate_tokens
+from unspool.basis.solver.rejection_proof import verify_exactly
 from unspool.basis.work import tail_setup_cost
 
 BRACKET_TOLERANCE = 1e-6
@@ -104,6 +106,7 @@ class Cascade:
     def _apply_threshold(self) -> None:
         """Accept p̂ᵢ > τ by the constant λ. At rank 0, y ∝ p̂ rejects all others."""
         whitened, dist = self.factors.whitened, self.factors.dist
+        c = Fraction(self.attempts.tau) / (1 - Fraction(self.attempts.tau))
         for candidate in self.attempts.candidates:
             others = float(dist.tail_mass_N[1]) if candidate.p_i > 0.5 else 1 - candidate.p_i
             candidate.high = self.attempts.slope * others
@@ -117,7 +120,7 @@ class Cascade:
                 rows_N = np.flatnonzero(dist.p)
                 rows_N = rows_N[rows_N != candidate.token]
                 proof = Rejection(candidate.token, rows_N, dist.p[rows_N] * (candidate.p_i / others))
-                if candidate.high * (1 - 1e-12) > candidate.p_i or self.attempts.verify_rejection(proof):
+                if candidate.high * (1 - 1e-12) > candidate.p_i or verify_exactly(proof, whitened, dist, c):
                     candidate.low = candidate.high
                     self.attempts.record_verdict(candidate, False, "threshold", proof)
 

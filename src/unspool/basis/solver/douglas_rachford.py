@@ -68,15 +68,15 @@ class DouglasRachford:
         self.own_mass_Q: Array = dist.p[tokens_Q] * dist.kappa
         self.x_KQ: Array32 = np.ascontiguousarray(whitened.X_VK[tokens_Q].T)
         self.glob_KQ: Array32 = np.zeros_like(self.x_KQ) if glob_KQ is None else glob_KQ
-        self.target_KQ: Array32 = (TARGET_FACTOR * self.own_mass_Q).astype(
-            np.float32
-        ) * self.x_KQ - self.glob_KQ
+        target_Q = (TARGET_FACTOR * self.own_mass_Q).astype(np.float32)
+        self.target_KQ: Array32 = target_Q * self.x_KQ - self.glob_KQ
         self._low_S1: Array32 = -rows.mass_S[:, None]
         self._high_S1: Array32 = self.slope * rows.mass_S[:, None]
         self._omega_S1: Array32 = rows.omega_S[:, None]
         with np.errstate(divide="ignore"):
             self._inverse_S1 = np.where(rows.mass_S > 0, 1 / rows.mass_S, np.float32(0))[:, None]
-        self._own = _own_rows(rows.tokens_S, tokens_Q)
+        self._own = np.nonzero(rows.tokens_S[:, None] == tokens_Q)
+        """Positions of the tokens' own rows: (rows, columns)."""
         self._own_direction_KQ, self._beta_Q = self._exclude_own_rows()
         self.v_SQ: Array32 = np.zeros((len(rows.mass_S), len(tokens_Q)), dtype=np.float32)
         self.lam_KQ: Array32 = self._own_direction_KQ
@@ -90,9 +90,8 @@ class DouglasRachford:
         # The hard tokens alone balance a token in their span.
         remainder_Q = np.abs(metric.project_out_hard(self.x_KQ)).max(axis=0) / np.abs(self.x_KQ).max(axis=0)
         usable_Q = (remainder_Q > 1e-4) & (leverage_Q > 0)
-        direction_KQ = direction_KQ * np.where(usable_Q, 1 / np.where(usable_Q, leverage_Q, 1), 0).astype(
-            np.float32
-        )
+        scale_Q = np.where(usable_Q, 1 / np.where(usable_Q, leverage_Q, 1), 0)
+        direction_KQ = direction_KQ * scale_Q.astype(np.float32)
         beta_Q = np.zeros(len(leverage_Q), dtype=np.float32)
         rows, columns = self._own
         omega, leverage = metric.rows.omega_S[rows], leverage_Q[columns]
@@ -183,26 +182,10 @@ class DouglasRachford:
         """Keep only these columns."""
         self.tokens_Q, self.ranks_Q = self.tokens_Q[columns], self.ranks_Q[columns]
         self.own_mass_Q, self._beta_Q = self.own_mass_Q[columns], self._beta_Q[columns]
-        per_column = [
-            "x_KQ",
-            "glob_KQ",
-            "target_KQ",
-            "_own_direction_KQ",
-            "v_SQ",
-            "lam_KQ",
-            "lam_sum_KQ",
-            "s_SQ",
-            "a_SQ",
-        ]
-        for name in per_column:
-            setattr(self, name, np.ascontiguousarray(getattr(self, name)[:, columns]))
-        self._own = _own_rows(self.metric.rows.tokens_S, self.tokens_Q)
-
-
-def _own_rows(tokens_S: Indices, tokens_Q: Indices) -> tuple[Indices, Indices]:
-    """Positions of the candidates' own rows: (rows, columns)."""
-    rows, columns = np.nonzero(tokens_S[:, None] == tokens_Q)
-    return rows, columns
+        for name, value in vars(self).items():  # the shape suffix tells which arrays have columns
+            if isinstance(value, np.ndarray) and name.endswith(("_KQ", "_SQ")):
+                setattr(self, name, np.ascontiguousarray(value[:, columns]))
+        self._own = np.nonzero(self.metric.rows.tokens_S[:, None] == self.tokens_Q)
 
 
 LEAST_SQUARES_ROWS = 128
@@ -228,8 +211,7 @@ class LeastSquares:
         self._white, self._dist = whitened, dist
         self._X_NK: Array = whitened.X_VK.take(dist.order_N[:n], axis=0).astype(np.float64)
         gram_NN = blas.dsyrk(1.0, self._X_NK.T, trans=1, lower=1)
-        # Without a tail, s = 0 everywhere may solve the problem; a tiny tail keeps the matrix positive
-        # definite.
+        # Without a tail, s = 0 everywhere may solve the problem; a tiny one keeps the matrix definite.
         tail = dist.tail_mass_N[n] / dist.kappa + 1e-12 * omega_N[0]
         corner_N = gram_NN.T.reshape(-1)[:: n + 1]
         corner_N += tail / omega_N + 1e-12 * corner_N

@@ -63,21 +63,12 @@ class SearchRows:
 def select_head(whitened: WhitenedMatrix, dist: Distribution, n: int) -> SearchRows:
     """The n most probable rows."""
     dist.extend_head(n)
-    mass_N = dist.head_N[:n] * dist.kappa
-    n_hard, n_kept = _count_hard(whitened, dist), int(np.count_nonzero(mass_N > MIN_MASS))
-    mass_S = mass_N[n_hard:n_kept].astype(np.float32)
-    omega_S = (np.maximum(mass_N[n_hard:n_kept], 1.0) * mass_N[n_hard:n_kept]).astype(np.float32)
-    covers_vocabulary = n_kept >= dist.support
-    return SearchRows(
-        whitened,
-        dist.order_N[n_hard:n_kept],
-        mass_S,
-        omega_S,
-        n_hard,
-        len(mass_S),
-        covers_vocabulary,
-        is_unsampled=True,
-    )
+    n_hard = _count_hard(whitened, dist)
+    n_kept = int(np.count_nonzero(dist.head_N[:n] * dist.kappa > MIN_MASS))
+    mass_S, tokens_S = dist.head_N[n_hard:n_kept] * dist.kappa, dist.order_N[n_hard:n_kept]
+    omega_S = (np.maximum(mass_S, 1.0) * mass_S).astype(np.float32)
+    sizes = (n_hard, len(mass_S), n_kept >= dist.support)
+    return SearchRows(whitened, tokens_S, mass_S.astype(np.float32), omega_S, *sizes, is_unsampled=True)
 
 
 def select_head_and_sample(whitened: WhitenedMatrix, dist: Distribution, n: int, size: int) -> SearchRows:
@@ -138,15 +129,14 @@ class LewisMetric:
         if prefix is not None:
             self._gram_KK += prefix._gram_KK
         self._lower_KK, self._ridge = _cholesky(self._gram_KK)
-        self.solve_HK: Array32 = np.zeros((0, rows.X_SK.shape[1]), dtype=np.float32)
+        inverse_HH, self.solve_HK = np.zeros((0, 0)), self.hard_HK
         """Y with X_hard·Yᵀ = I: row h is the λ of least M-norm with s = 1 at hard token h, else s = 0."""
-        self.norm_H: Array32 = np.zeros(0, dtype=np.float32)
-        """The squared M-norm of each row of Y."""
         if rows.n_hard:
             through_KH = lapack.spotrs(self._lower_KK, self.hard_HK.T, lower=1)[0]
             inverse_HH = _inverse((self.hard_HK @ through_KH).astype(np.float64))
             self.solve_HK = (inverse_HH @ through_KH.T.astype(np.float64)).astype(np.float32)
-            self.norm_H = inverse_HH.diagonal().astype(np.float32)
+        self.norm_H: Array32 = inverse_HH.diagonal().astype(np.float32)
+        """The squared M-norm of each row of Y."""
 
     @cached_property
     def is_full_rank(self) -> bool:

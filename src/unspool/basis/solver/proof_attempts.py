@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import cached_property
 from math import inf
 from time import perf_counter
@@ -27,7 +26,6 @@ from unspool.basis.solver.lewis_metric import (
 from unspool.basis.solver.rejection_proof import FixedMultipliers, MultiplierRepair, fix_multipliers
 from unspool.basis.solver.whitening import WhitenedMatrix
 from unspool.basis.theory import slope_from_tau
-from unspool.basis.verifier import Counterexample
 from unspool.basis.work import acceptance_cost, factorization_cost, rejection_cost, verification_cost
 
 # The fewest rows of a search level.
@@ -204,11 +202,6 @@ class ProofAttempts:
         tokens_T = np.flatnonzero(tail_V)
         tail = fix_multipliers(self.factors.whitened, tokens_T, tail_V[tokens_T, None])
         self.try_reject([candidate], repair, y_V[repair.tokens_N, None], np.array([t]), method, tail)
-
-    def verify_rejection(self, proof: Rejection) -> bool:
-        """Verify a rejection in rational arithmetic, for cases that rounding could decide."""
-        c, whitened = Fraction(self.tau) / (1 - Fraction(self.tau)), self.factors.whitened
-        return Counterexample(proof, whitened.weight, whitened.max_abs_M, self.factors.dist.p, c).exists()
 
     def record_verdict(
         self, candidate: Candidate, accepted: bool, method: str, certificate: Acceptance | Rejection | None

@@ -1,7 +1,6 @@
 """Prove rejection: repair approximate multipliers y until they balance the token in float64.
 
-    Σ_{j≠i} yⱼ w̃ⱼ = p̂ᵢ w̃ᵢ,   −p̂ⱼ ≤ yⱼ ≤ c·p̂ⱼ     ⇒   p = p̂ + y (and pᵢ = 0) has W̃ᵀp = W̃ᵀp̂ and 0 ≤ p
-    ≤ (1+c)p̂
+    Σ_{j≠i} yⱼ w̃ⱼ = p̂ᵢ w̃ᵢ,  −p̂ⱼ ≤ yⱼ ≤ c·p̂ⱼ   ⇒   p = p̂ + y (and pᵢ = 0) has W̃ᵀp = W̃ᵀp̂, 0 ≤ p ≤ (1+c)p̂
 
 The search finds y in float32. The residual e = t·w̃ᵢ − Σ yⱼw̃ⱼ is computed in float64 on W and reduced by
 repeated changes dyⱼ = ωⱼ·xⱼ·P·Bᵀe of the head's multipliers; t absorbs the token's own component. Each
@@ -36,8 +35,7 @@ STOP_RESIDUAL = 1e-10
 MAX_RESIDUAL = 1e-9
 # The proof also fails if the next change of a multiplier would exceed this share of p̂.
 MAX_REMAINING_REPAIR = 1e-7
-# Up to this many rows × unknowns², a float64 pseudo-inverse replaces a float32 factor that is not accurate
-# enough.
+# Up to this many rows × unknowns², a float64 pseudo-inverse replaces an inaccurate float32 factor.
 MAX_PINV_COST = 2e7
 # Up to this many entries of W̃ are cached in float64.
 MAX_CACHED_ENTRIES = 500_000
@@ -63,6 +61,11 @@ def fix_multipliers(whitened: WhitenedMatrix, tokens_T: Indices, y_TQ: Array) ->
     return FixedMultipliers(tokens_T, y_TQ, whitened.combine(y_TQ, tokens_T))
 
 
+def verify_exactly(proof: Rejection, whitened: WhitenedMatrix, dist: Distribution, slope: Fraction) -> bool:
+    """Verify a rejection in rational arithmetic, for cases that rounding could decide."""
+    return Counterexample(proof, whitened.weight, whitened.max_abs_M, dist.p, slope).exists()
+
+
 class MultiplierRepair:
     """Repairs multipliers of the head, on the rows of one metric."""
 
@@ -76,11 +79,8 @@ class MultiplierRepair:
     @cached_property
     def _rows_NM(self) -> Array | None:
         """The rows of W̃, cached if they are small enough; every repair needs them."""
-        return (
-            self.whitened.rows(self.tokens_N)
-            if len(self.tokens_N) * self.whitened.m <= MAX_CACHED_ENTRIES
-            else None
-        )
+        is_small = len(self.tokens_N) * self.whitened.m <= MAX_CACHED_ENTRIES
+        return self.whitened.rows(self.tokens_N) if is_small else None
 
     def _combine(self, y_NQ: Array) -> Array:
         """Σⱼ yⱼw̃ⱼ."""
@@ -121,18 +121,11 @@ class MultiplierRepair:
                 rows_N = np.concatenate([rows_N, tail.tokens_T])
                 shift_N = np.concatenate([shift_N, tail.y_TQ[:, q] * scale])
             proof = Rejection(int(tokens_Q[q]), rows_N, shift_N)
-            if self.metric.is_full_rank or self._verify_exactly(proof, slope):
+            if self.metric.is_full_rank or verify_exactly(proof, self.whitened, dist, Fraction(slope)):
                 found[q] = proof
             else:
                 lower_Q[q] = 0
         return found, lower_Q / dist.kappa
-
-    def _verify_exactly(self, proof: Rejection, slope: float) -> bool:
-        """Verify the rejection in rational arithmetic."""
-        whitened = self.whitened
-        return Counterexample(
-            proof, whitened.weight, whitened.max_abs_M, self.dist.p, Fraction(slope)
-        ).exists()
 
     def _repair_until_exact(
         self, y_NQ: Array, t_Q: Array, tokens_Q: Indices, tail: FixedMultipliers | None
@@ -165,13 +158,8 @@ class MultiplierRepair:
             previous_Q = np.where(improves_Q, residual_Q, previous_Q)
         change_NQ[own] = 0
         remaining_Q = (np.abs(change_NQ) / self.mass_N[:, None]).max(axis=0)
-        return (
-            y_NQ,
-            t_Q,
-            np.where(
-                (residual_Q <= MAX_RESIDUAL) & (remaining_Q <= MAX_REMAINING_REPAIR), remaining_Q, np.inf
-            ),
-        )
+        is_exact_Q = (residual_Q <= MAX_RESIDUAL) & (remaining_Q <= MAX_REMAINING_REPAIR)
+        return y_NQ, t_Q, np.where(is_exact_Q, remaining_Q, np.inf)
 
     def _compute_change(self, error_KQ: Array, exact: bool) -> Array:
         """The smallest change dy in the ω-norm with Σ dyⱼxⱼ ≈ error."""
