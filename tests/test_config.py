@@ -83,7 +83,7 @@ def test_the_kind_must_be_known():
 
 
 def test_a_whole_number_that_no_float_can_be():
-    with pytest.raises(ValueError, match=r"train\.lr has 401 digits, more than any float can be"):
+    with pytest.raises(ValueError, match=r"train\.lr has 401 digits, too many for a float"):
         convert(10**400, float, "train.lr")
 
 

@@ -3,9 +3,8 @@
     build(TrainConfig, {"updates": 100}, "train")               one class: its fields are the known keys
     choose({"bpe": BPE, "words": Words}, {"kind": "bpe"}, "text")   one of several, by its "kind"
 
-A field whose key is a word of Python's has an underscore behind it: `from_` is the key "from".
-A key that is unknown fails with the nearest known one, a value of the wrong type with the type expected:
-before anything is read, made or trained.
+A field whose key is a Python keyword ends with an underscore: `from_` is the key "from". Unknown keys and
+values of the wrong type are errors that name the nearest known key or the expected type.
 """
 
 from __future__ import annotations
@@ -30,15 +29,18 @@ MAX_LISTED_CHOICES = 12
 def build(cls: type[T], settings: Mapping[str, Any], where: str) -> T:
     """Build the dataclass `cls` from settings; `where` names them in errors, as in `train.updates`."""
     hints = typing.get_type_hints(cls)
-    known = {_key(it): hints[it.name] for it in dataclasses.fields(cls) if it.init}  # type: ignore[arg-type]
-    names = {_key(it): it.name for it in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    known = {_key(it): it for it in dataclasses.fields(cls) if it.init}  # type: ignore[arg-type]
     for key in settings:
         if key not in known:
-            raise ValueError(unknown(str(key), list(known), f"key of [{where}]" if where else "key"))
-    for it in dataclasses.fields(cls):  # type: ignore[arg-type]
-        if _required(it) and _key(it) not in settings:
-            raise ValueError(f"[{where}] lacks {_key(it)!r}, which {cls.__name__} needs: give it a value")
-    values = {names[key]: convert(it, known[key], f"{where}.{key}") for key, it in settings.items()}
+            raise ValueError(unknown(str(key), known, f"key of [{where}]" if where else "key"))
+    for key, it in known.items():
+        has_default = it.default is not dataclasses.MISSING or it.default_factory is not dataclasses.MISSING
+        if not has_default and key not in settings:
+            raise ValueError(f"[{where}] lacks {key!r}, which {cls.__name__} needs: give it a value")
+    values = {}
+    for key, value in settings.items():
+        name = known[key].name
+        values[name] = convert(value, hints[name], f"{where}.{key}")
     return cls(**values)
 
 
@@ -69,16 +71,12 @@ def choose(choices: Mapping[str, type[T]], settings: Mapping[str, Any], where: s
 
 def to_dict(settings: Any) -> dict[str, Any]:
     """Return the mapping that `build` turns into the same dataclass, without None (for TOML)."""
-    said = {}
-    for it in dataclasses.fields(settings):
-        value = getattr(settings, it.name)
-        if it.init and value is not None:
-            said[_key(it)] = _to_plain(value)
-    return said
+    values = {_key(it): getattr(settings, it.name) for it in dataclasses.fields(settings) if it.init}
+    return {key: _to_plain(value) for key, value in values.items() if value is not None}
 
 
 def to_kind_dict(choices: Mapping[str, type[Any]], settings: Any) -> dict[str, Any]:
-    """`plain`, with the "kind" that `choose` finds it by."""
+    """`to_dict`, with the "kind" that `choose` finds it by."""
     return {"kind": kind_name(choices, type(settings)), **to_dict(settings)}
 
 
@@ -133,7 +131,10 @@ def convert(value: Any, hint: Any, where: str) -> Any:
     if hint is int and isinstance(value, Integral) and not _bool_as_number(value, hint):
         return int(value)
     if hint is float and isinstance(value, Real) and not _bool_as_number(value, hint):
-        return _convert_float(value, where)
+        try:
+            return float(value)
+        except OverflowError:
+            raise ValueError(f"{where} has {len(str(value))} digits, too many for a float") from None
     raise ValueError(f"{where} is {value!r:.80}, but must be of type {_type_name(hint)}")
 
 
@@ -154,15 +155,8 @@ def _convert_union(value: Any, hints: Sequence[Any], where: str) -> Any:
 
 def _type_name(hint: Any) -> str:
     if hint is tuple or get_origin(hint) is tuple:
-        return "list"  # as recipes have it
+        return "list"  # as in TOML
     return "None" if hint is type(None) else getattr(hint, "__name__", str(hint))
-
-
-def _convert_float(value: Real, where: str) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        raise ValueError(f"{where} has {len(str(value))} digits, more than any float can be") from None
 
 
 def _bool_as_number(value: Any, hint: type) -> bool:
@@ -171,10 +165,6 @@ def _bool_as_number(value: Any, hint: type) -> bool:
 
 def _key(it: dataclasses.Field[Any]) -> str:
     return it.name.removesuffix("_")
-
-
-def _required(it: dataclasses.Field[Any]) -> bool:
-    return it.init and it.default is dataclasses.MISSING and it.default_factory is dataclasses.MISSING
 
 
 def _to_plain(value: Any) -> Any:
@@ -191,14 +181,12 @@ def _to_plain(value: Any) -> Any:
 
 
 MODEL, SECOND_MODEL = "smollm2", "bible"
-"""The model that speaks when none is named: the first where it is installed, else the built-in second."""
+"""The default model: the first if it is installed, else the second, which is built in."""
 DECODER = "Sample(Temperature(0.8), TopP(0.95))"
-"""How text is decoded when no search is given."""
 MAX_NEW_TOKENS = 128
-"""The most tokens of a text when no limit is given."""
 MAX_CHAT_TOKENS = 512
-"""The most tokens of an answer in a conversation."""
+"""Maximum number of tokens of an answer in a conversation."""
 MAX_BATCH_ROWS = 256
-"""How many rows (prompts times answers, or times the width of a beam) are decoded side by side at most."""
+"""Maximum number of rows decoded in parallel: prompts times samples, or times the beam width."""
 MAX_SAMPLES = 1_000_000
-"""The most answers to one prompt (`n`): all of them are kept until the call returns."""
+"""Maximum number of samples of one prompt (`n`); all are kept in memory until the call returns."""

@@ -12,7 +12,6 @@ An object is imported only after this check. Loading a run folder or resuming a 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -70,17 +69,18 @@ def import_object(name: str, where: str) -> Any:
     target = name if OBJECT_NAME.fullmatch(name) else installed_plugins()[name]
     module, _, attribute = target.partition(":")
     try:
-        return getattr(import_module(module), attribute)
+        found = getattr(import_module(module), attribute, None)
     except ModuleNotFoundError as error:
         raise ValueError(
             f"{where} {name!r}: cannot import the module {module!r} ({error}): put its folder on PYTHONPATH"
         ) from error
-    except AttributeError as error:
-        if module in sys.modules:
-            raise ValueError(f"{where} {name!r}: {module!r} does not define {attribute!r}") from None
-        raise ValueError(_import_failure(name, module, where, error)) from error
     except (Exception, SystemExit) as error:
-        raise ValueError(_import_failure(name, module, where, error)) from error
+        raise ValueError(
+            f"{where} {name!r}: importing the module {module!r} failed with {one_line(error)}"
+        ) from error
+    if found is None:
+        raise ValueError(f"{where} {name!r}: {module!r} does not define {attribute!r}")
+    return found
 
 
 def plugin_name(obj: type) -> str:
@@ -93,7 +93,3 @@ def one_line(error: BaseException) -> str:
     """Return an error as one short line."""
     line = f"{type(error).__name__}: {' '.join(str(error).split())}"
     return line if len(line) <= MAX_ERROR_LENGTH else line[: MAX_ERROR_LENGTH - 1] + "…"
-
-
-def _import_failure(name: str, module: str, where: str, error: BaseException) -> str:
-    return f"{where} {name!r}: importing the module {module!r} failed with {one_line(error)}"

@@ -49,7 +49,7 @@ def test_sums_and_products_are_exact(values, others):
     n = min(len(values), len(others))
     x, y = (DyadicVector.from_floats(np.array(part[:n])) for part in (values, others))
     pairs = list(zip(values[:n], others[:n], strict=True))
-    assert fractions((x + y)) == [Fraction(a) + Fraction(b) for a, b in pairs]
+    assert fractions(x + y) == [Fraction(a) + Fraction(b) for a, b in pairs]
     assert x.dot(y) == sum(Fraction(a) * Fraction(b) for a, b in pairs)
 
 

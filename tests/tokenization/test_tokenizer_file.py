@@ -116,11 +116,6 @@ def test_a_file_that_passed_is_not_probed_again(tmp_path, monkeypatch):
     read_tokenizer(path)
     monkeypatch.setattr(tokenizer_file, "PROBE", None)
     assert read_tokenizer(path).encode("ba").ids == [1, 0]
-    for at in range(12):
-        (tmp_path / "cache/tokenizers" / str(at)).touch()
-    monkeypatch.setattr(tokenizer_file, "MAX_REMEMBERED", 5)
-    tokenizer_file._evict_oldest(tmp_path / "cache/tokenizers")
-    assert len(list((tmp_path / "cache/tokenizers").iterdir())) == 4
 
 
 def test_tokenizer_panic_on_user_text_is_a_value_error():

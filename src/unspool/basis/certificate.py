@@ -61,10 +61,8 @@ class Verdict:
     """A lower bound on F_i(c)."""
     high: float
     """An upper bound on F_i(c)."""
-    iterations: int = 0
     rows: int = 0
     """The largest number of rows of W̃ in one evaluation."""
-    seconds: float = 0.0
     work: float = 0.0
     """The cost in the unit of work.py."""
 

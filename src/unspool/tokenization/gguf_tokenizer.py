@@ -12,6 +12,7 @@ radford2019language). SentencePiece: Kudo and Richardson 2018, section 3 (papers
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -24,12 +25,7 @@ from unspool.tokenization.tokenizer_file import library_errors
 
 MAX_TOKEN_CHARS = 10_000
 """Limit, because every split of a token into two parts is tried."""
-_ACCEPTED: dict[type[Any], tuple[type[Any], ...]] = {
-    str: (str,),
-    int: (int, np.integer),
-    float: (int, float, np.integer, np.floating),
-}
-_TYPE_NAMES: dict[type[Any], str] = {str: "strings", int: "whole numbers", float: "numbers"}
+_TYPE_NAMES: dict[type[Any], str] = {str: "strings", Integral: "whole numbers", Real: "numbers"}
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE = 1, 2, 3, 4, 6
 
 # Tokens that end a turn. Files of chat models may name only the end of a document as EOS.
@@ -132,7 +128,7 @@ class _Metadata:
             raise ValueError(
                 f"tokenizer.ggml.tokens: a token has {longest:,} characters; the limit is {MAX_TOKEN_CHARS:,}"
             )
-        self.types = self.listed("token_type", int, [_NORMAL] * len(self.tokens))
+        self.types = self.listed("token_type", Integral, [_NORMAL] * len(self.tokens))
         self.vocabulary = {token: at for at, token in enumerate(self.tokens)}
         if len(self.vocabulary) < len(self.tokens):
             duplicate = next(token for at, token in enumerate(self.tokens) if self.vocabulary[token] != at)
@@ -160,16 +156,18 @@ class _Metadata:
             raise ValueError(f"the GGUF metadata has no tokenizer.ggml.{key}")
         if not isinstance(values, Sequence | np.ndarray) or isinstance(values, str | bytes):
             raise ValueError(f"tokenizer.ggml.{key} is {values!r:.40}, but must be a list")
-        wrong = next((it for it in values if not isinstance(it, _ACCEPTED[kind])), None)
+        wrong = next((it for it in values if not isinstance(it, kind)), None)
         if wrong is not None:
             raise ValueError(f"tokenizer.ggml.{key} holds {wrong!r:.40}, but must hold {_TYPE_NAMES[kind]}")
         return list(values)
 
     def token(self, key: str, default: int | None = None) -> int | None:
         token = self.get(key, default)
-        if token is not None and not isinstance(token, _ACCEPTED[int]):
+        if token is None:
+            return None
+        if not isinstance(token, Integral):
             raise ValueError(f"tokenizer.ggml.{key} is {token!r:.40}, but must be a token id")
-        return int(token) if token is not None and 0 <= token < len(self.tokens) else None
+        return int(token) if 0 <= int(token) < len(self.tokens) else None
 
 
 def _byte_level(facts: _Metadata) -> tokenizers.Tokenizer:
@@ -217,7 +215,7 @@ _KINDS: dict[str, Callable[[_Metadata], tokenizers.Tokenizer]] = {
 
 def _merges(facts: _Metadata) -> list[tuple[str, str]]:
     """Every split of a token into two other tokens, in order of falling score."""
-    scores = facts.listed("scores", float)
+    scores = facts.listed("scores", Real)
     if len(scores) != len(facts.tokens):
         raise ValueError(f"tokenizer.ggml.scores has {len(scores)} entries for {len(facts.tokens)} tokens")
     # Tokens that are not text never merge with text.

@@ -21,8 +21,6 @@ from unspool.tokenization.helper_process import HelperProcess
 PROBE_SECONDS = 30.0
 """Time limit of the test; a file of 17 MB takes one to two seconds."""
 MAX_BYTES = 1 << 28
-MAX_REMEMBERED = 1000
-"""Number of hashes in the cache folder."""
 
 PROBE = HelperProcess(Path(__file__).with_name("tokenizer_probe.py"))
 
@@ -80,7 +78,6 @@ def _probe(path: Path, data: bytes) -> None:
         raise ValueError(f"{path} changed while it was read: load it again")
     if marker is not None:
         with suppress(OSError):
-            _evict_oldest(marker.parent)
             marker.touch()
 
 
@@ -91,9 +88,3 @@ def _marker_file(digest: str) -> Path | None:
     except OSError:
         return None
     return folder / f"{tokenizers.__version__}-{digest}"
-
-
-def _evict_oldest(folder: Path) -> None:
-    markers = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime)
-    for path in markers[: -MAX_REMEMBERED + 1]:
-        path.unlink(missing_ok=True)

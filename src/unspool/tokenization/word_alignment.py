@@ -14,8 +14,6 @@ from dataclasses import dataclass
 
 from unspool.tokenization.tokenizer import Tokenizer
 
-_WORD = re.compile(r"\S+")
-
 
 @dataclass(frozen=True)
 class AlignedWords:
@@ -71,17 +69,12 @@ class WordTokens:
 def tokenize_words(lines: Sequence[str], tokenizer: Tokenizer) -> Iterator[WordTokens]:
     """Tokenize lines and find the first token of each whitespace-separated word; runs on all cores."""
     for line, encoding in zip(lines, tokenizer.encode_batch(lines), strict=True):
-        words = list(_WORD.finditer(line))
-        firsts = _first_tokens(words, encoding.offsets)
+        words, offsets = list(re.finditer(r"\S+", line)), encoding.offsets
+        firsts, at = list[int](), 0
+        for word in words:
+            while at < len(offsets) and offsets[at][1] <= word.start():
+                at += 1
+            if at == len(offsets) or offsets[at][0] >= word.end():
+                raise ValueError(f"the tokenizer has no token for the word {word.group()[:40]!r}: remove it")
+            firsts.append(at)
         yield WordTokens(encoding.ids, [word.group() for word in words], firsts)
-
-
-def _first_tokens(words: Sequence[re.Match[str]], offsets: Sequence[tuple[int, int]]) -> list[int]:
-    firsts, at = list[int](), 0
-    for word in words:
-        while at < len(offsets) and offsets[at][1] <= word.start():
-            at += 1
-        if at == len(offsets) or offsets[at][0] >= word.end():
-            raise ValueError(f"the tokenizer has no token for the word {word.group()[:40]!r}: remove it")
-        firsts.append(at)
-    return firsts

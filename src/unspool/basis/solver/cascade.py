@@ -50,7 +50,6 @@ def close_brackets(level: LevelSearch, free: int, hold_hard: bool) -> None:
         problem = (whitened, hard_H, mass_V, candidate.token, attempts.slope)
         start = (lam_K, *search.box_sides(q, mass_V))
         for found_K, y_V, t in solve_reduced(*problem, *start, p_i, free, candidate.spend):
-            candidate.iterations += 1
             if t > p_i:
                 attempts.try_reject_with_all_rows(candidate, y_V, t, "interior point")
             if candidate.verdict is None:

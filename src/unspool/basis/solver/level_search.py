@@ -66,7 +66,6 @@ class LevelSearch:
             self.search.iterate()
             self._iteration += 1
             for candidate in self.candidates:
-                candidate.iterations += 1
                 candidate.work += iteration_cost(rows, unknowns)
                 candidate.rows = max(candidate.rows, self.search.metric.n_hard + rows)
             upper_Q = self.search.upper_bounds()

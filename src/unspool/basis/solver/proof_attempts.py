@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
-from time import perf_counter
 
 import numpy as np
 
@@ -104,7 +103,6 @@ class Candidate:
     """κp̂ᵢ/g(c); the κ rule predicts acceptance above 1."""
     low: float = 0.0
     high: float = inf
-    iterations: int = 0
     rows: int = 0
     is_likely_accepted: bool = False
     """The sampled rows did not balance the token, but no λ proved acceptance either."""
@@ -136,7 +134,6 @@ class ProofAttempts:
 
     def __init__(self, factors: SharedFactors, tokens: Indices, tau: float, budget: float = inf) -> None:
         self.factors, self.tau, self.slope = factors, tau, slope_from_tau(tau)
-        self._began = perf_counter()
         p_V, kappa, width = factors.dist.p, factors.dist.kappa, factors.whitened.X_VK.shape[1]
         g = typical_threshold(width, self.slope)
         self.candidates = [
@@ -215,9 +212,7 @@ class ProofAttempts:
             certificate,
             candidate.low,
             candidate.high,
-            candidate.iterations,
             candidate.rows,
-            perf_counter() - self._began,
             candidate.work,
         )
 
