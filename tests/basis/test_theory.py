@@ -3,7 +3,7 @@ from math import log
 import pytest
 from hypothesis import given, strategies as st
 
-from unspool.basis.theory import check_tau, delta_from_tau, resolve_tau, slope_from_tau, tau_from_delta
+from unspool.basis.theory import check_tau, delta_from_tau, slope_from_tau, tau_from_delta
 
 
 def test_the_papers_numbers():
@@ -26,12 +26,3 @@ def test_a_tau_outside_is_refused(tau):
 def test_a_delta_outside_is_refused(delta):
     with pytest.raises(ValueError, match="positive, finite"):
         tau_from_delta(delta)
-
-
-def test_one_of_tau_and_delta_is_needed():
-    assert resolve_tau(0.25, None) == 0.25
-    assert resolve_tau(None, log(2)) == pytest.approx(0.5)
-    with pytest.raises(ValueError, match="neither was given"):
-        resolve_tau(None, None)
-    with pytest.raises(ValueError, match="both were given"):
-        resolve_tau(0.1, 0.1)

@@ -26,7 +26,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from unspool.basis.arrays import (
     Array,
-    Indices,
     as_distribution,
     as_numpy,
     check_float,
@@ -43,7 +42,7 @@ from unspool.basis.solver.cascade import Cascade
 from unspool.basis.solver.distribution import Distribution
 from unspool.basis.solver.proof_attempts import SharedFactors
 from unspool.basis.solver.whitening import WhitenedMatrix, load_or_whiten
-from unspool.basis.theory import resolve_tau, tau_from_slope
+from unspool.basis.theory import check_tau, tau_from_slope
 from unspool.basis.verifier import verify_certificate
 from unspool.basis.work import DEFAULT_BUDGET
 
@@ -72,15 +71,13 @@ class BasisStep:
         """The κ of p̂ at this rank."""
         return self._factors.dist.kappa
 
-    def accepts(self, i: int, *, tau: float | None = None, delta: float | None = None) -> Verdict:
-        """Test whether token i provably has p* > 0, given the threshold τ or the error bound δ."""
-        return self.verdicts([i], tau=tau, delta=delta)[0]
+    def accepts(self, i: int, *, tau: float) -> Verdict:
+        """Test whether token i provably has p* > 0, given the threshold τ."""
+        return self.verdicts([i], tau=tau)[0]
 
-    def verdicts(
-        self, tokens: Iterable[int], *, tau: float | None = None, delta: float | None = None
-    ) -> Sequence[Verdict]:
+    def verdicts(self, tokens: Iterable[int], *, tau: float) -> Sequence[Verdict]:
         """Test several tokens in parallel."""
-        tau = resolve_tau(tau, delta)
+        tau = check_tau(tau)
         tokens = tokens.tolist() if hasattr(tokens, "tolist") else tokens
         if isinstance(tokens, str | bytes | type) or not isinstance(tokens, Iterable):
             raise TypeError(f"tokens is {short_repr(tokens)}; expected token ids, such as [3, 17]")
@@ -92,11 +89,16 @@ class BasisStep:
                 self._verdicts[verdict.token, tau] = verdict
         return [self._verdicts[i, tau] for i in wanted]
 
-    def mask(self, tau: float, *, top: int | None = None, floor: float | None = None) -> NDArray[np.bool_]:
-        """The accepted tokens among the `top` most probable and those with p̂ ≥ `floor`, as a mask (V,)."""
-        tokens = self._select_candidates(top, floor)
-        out_V = np.zeros(self.distribution.vocabulary, dtype=bool)
-        out_V[tokens] = [verdict.accepted for verdict in self.verdicts(map(int, tokens), tau=tau)]
+    def mask(self, tau: float, *, top: int | None = None) -> NDArray[np.bool_]:
+        """The accepted tokens among the `top` most probable (None: all), as a mask (V,)."""
+        dist = self.distribution
+        n = dist.support
+        if top is not None:
+            n = min(n, check_int("top", top, 1, inf, "at least one token, or None for all"))
+        dist.extend_head(n)
+        tokens = dist.order_N[:n]
+        out_V = np.zeros(dist.vocabulary, dtype=bool)
+        out_V[tokens] = [verdict.accepted for verdict in self.verdicts(tokens, tau=tau)]
         return out_V
 
     def max_accepted_slope(self, proof: Acceptance) -> float:
@@ -107,18 +109,6 @@ class BasisStep:
         s_V /= s_V[proof.token]
         above = float(p_V @ np.maximum(s_V, 0))
         return float(p_i - p_V @ np.maximum(-s_V, 0)) / above if above > 0 else inf
-
-    def _select_candidates(self, top: int | None, floor: float | None) -> Indices:
-        dist = self.distribution
-        n = dist.support
-        if top is not None:
-            n = min(n, check_int("top", top, 1, inf, "at least one token, or None for all"))
-        dist.extend_head(n)
-        tokens = dist.order_N[:n]
-        if floor is None:
-            return tokens
-        least = check_float("floor", floor, -inf, inf, "a probability, or None to test all tokens")
-        return tokens[dist.p[tokens] >= least]
 
     def _check_token(self, i: int) -> int:
         i = check_token(i, self.distribution.vocabulary)
@@ -213,21 +203,19 @@ class BasisTest:
         """The test on one distribution (V,)."""
         return BasisStep(self._whitened, as_distribution(p, self.vocabulary), self.budget)
 
-    def accepts(self, p: Any, i: int, *, tau: float | None = None, delta: float | None = None) -> Verdict:
-        """Test whether token i provably has p* > 0, given the threshold τ or the error bound δ."""
-        return self.step(p).accepts(i, tau=tau, delta=delta)
+    def accepts(self, p: Any, i: int, *, tau: float) -> Verdict:
+        """Test whether token i provably has p* > 0, given the threshold τ = 1 − e^(−δ) (`tau_from_delta`)."""
+        return self.step(p).accepts(i, tau=tau)
 
-    def mask(
-        self, p: Any, tau: float, *, top: int | None = None, floor: float | None = None
-    ) -> NDArray[np.bool_]:
+    def mask(self, p: Any, tau: float, *, top: int | None = None) -> NDArray[np.bool_]:
         """The accepted tokens as a mask with the shape of p, (V,) or (N, V).
 
-        Only the `top` most probable tokens and those with p̂ ≥ `floor` are tested; the others are False.
+        Only the `top` most probable tokens are tested; the others are False.
         """
         p = as_numpy(p)
         if p.ndim == 1:
-            return self.step(p).mask(tau, top=top, floor=floor)
-        return np.stack([self.step(p_V).mask(tau, top=top, floor=floor) for p_V in p])
+            return self.step(p).mask(tau, top=top)
+        return np.stack([self.step(p_V).mask(tau, top=top) for p_V in p])
 
     def critical_tau(self, p: Any, i: int, *, rtol: float = 1e-3) -> tuple[float, float]:
         """Two τ between which the verdict flips: accepted at the first, rejected at the second."""

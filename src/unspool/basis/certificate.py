@@ -12,10 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import ArrayLike
-
-from unspool.basis.arrays import Array, Indices, as_distribution, as_numpy
+from unspool.basis.arrays import Array, Indices
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,15 +32,6 @@ class Rejection:
     rows_N: Indices
     shift_N: Array
     """y = p − p̂ on `rows_N`; p is 0 at the token and equals p̂ elsewhere."""
-
-    def distribution(self, p: ArrayLike) -> Array:
-        """The distribution p of this certificate, given p̂."""
-        out_V = as_distribution(p, int(np.size(as_numpy(p))))
-        if max(self.token, *self.rows_N.tolist()) >= len(out_V):
-            raise ValueError(f"p has {len(out_V)} entries, but the certificate names rows beyond them")
-        out_V[self.rows_N] += self.shift_N
-        out_V[self.token] = 0
-        return out_V
 
 
 @dataclass(frozen=True)

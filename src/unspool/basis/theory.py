@@ -38,11 +38,3 @@ def tau_from_slope(slope: float) -> float:
 def check_tau(tau: float) -> float:
     """τ as a float; raises an error unless 0 < τ < 1."""
     return check_float("tau", tau, 0, 1, "a threshold strictly between 0 and 1 (typically 0.001 … 0.5)")
-
-
-def resolve_tau(tau: float | None, delta: float | None) -> float:
-    """τ from exactly one of τ and δ."""
-    if (tau is None) == (delta is None):
-        given = "neither was" if tau is None else "both were"
-        raise ValueError(f"give either tau or delta (τ = 1 − e^(−δ)); {given} given")
-    return check_tau(tau) if tau is not None else tau_from_delta(delta)  # type: ignore[arg-type]

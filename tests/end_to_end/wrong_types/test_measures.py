@@ -74,7 +74,6 @@ CALLS = {
         lambda **given: TEST.verify(basis.Rejection(**given), P, 0.5),
         {name: getattr(NO, name) for name in ("token", "rows_N", "shift_N")},
     ),
-    "Rejection.distribution": (NO.distribution, {"p": P}),
     "BasisTest.calibrate_kappa": (TEST.calibrate_kappa, {"p": SEVERAL, "taus": [0.5]}),
     "basis.verify_certificate": (basis.verify_certificate, {"certificate": YES, "W": W, "p": P, "tau": 0.5}),
     "basis.delta_from_tau": (basis.delta_from_tau, {"tau": 0.5}),
