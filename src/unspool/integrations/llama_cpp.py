@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unspool.heads.softmax import log_softmax
+from unspool.heads.softmax import step_from_logits
 from unspool.integrations.loading import LLAMA_CPP
 from unspool.interfaces import Abilities, Step, TokenizerLike
 from unspool.models.loading.gguf_file import open_gguf
@@ -231,15 +231,15 @@ class LlamaCppModel(Abilities):
         needed = sum(map(len, prompts)) + SPARE_CELLS_PER_ROW * len(prompts)
         state = LlamaState(self, self.new_context(needed), tuple(range(len(prompts))), ((),) * len(prompts))
         weakref.finalize(state, self._reuse, state.context)
-        return _step_from_logits(state.read(prompts, all_logits=False)), state
+        return step_from_logits(state.read(prompts, all_logits=False)), state
 
     def step(self, state: LlamaState, tokens_N: Tensor) -> tuple[Step, LlamaState]:
         """Append one token to every sequence."""
-        return _step_from_logits(state.read(tokens_N[:, None].tolist(), all_logits=False)), state
+        return step_from_logits(state.read(tokens_N[:, None].tolist(), all_logits=False)), state
 
     def extend(self, state: LlamaState, tokens_NT: Tensor) -> tuple[Step, LlamaState]:
         """Append T tokens to every sequence; the Step has T rows per sequence."""
-        return _step_from_logits(state.read(tokens_NT.tolist(), all_logits=True)), state
+        return step_from_logits(state.read(tokens_NT.tolist(), all_logits=True)), state
 
     def rewind(self, state: LlamaState, tokens: int) -> LlamaState:
         """Remove the last `tokens` tokens of every sequence."""
@@ -274,10 +274,6 @@ def load_llama(path: Path, device: str) -> LlamaCppModel:
             "device out, or build it with GPU support"
         )
     return LlamaCppModel(path, ALL_LAYERS)
-
-
-def _step_from_logits(logits_NV: Tensor) -> Step:
-    return Step(log_softmax(logits_NV), log_norm_N=logits_NV.logsumexp(-1))
 
 
 def _silence_log(library: Any) -> None:

@@ -4,14 +4,15 @@ import pytest
 import torch
 
 import unspool as us
+from unspool.heads.softmax import step_from_logits
 from unspool.integrations.huggingface.causal_model import (
-    SpecialTokens,
     as_token_ids,
+    boundary_tokens,
     generation_setting,
     model_eos_ids,
-    step_from_logits,
 )
 from unspool.integrations.huggingface.loading import from_huggingface
+from unspool.models.sources import BoundaryTokens
 
 RECURRENT = ["mamba", "lfm2", "lfm2_moe", "rwkv"]
 CAUSAL = ["gpt2", "llama", "opt", "gemma2", *RECURRENT]
@@ -169,13 +170,13 @@ def test_as_token_ids(value, result):
 
 
 def test_decoder_start_token_or_bos():
-    assert SpecialTokens.of(model(eos_token_id=2, bos_token_id=1, decoder_start_token_id=0), None).bos == 0
-    assert SpecialTokens.of(model(eos_token_id=2, bos_token_id=1), None).bos == 1
+    assert boundary_tokens(model(eos_token_id=2, bos_token_id=1, decoder_start_token_id=0), None).bos == 0
+    assert boundary_tokens(model(eos_token_id=2, bos_token_id=1), None).bos == 1
     with pytest.raises(ValueError, match="has no decoder_start_token_id"):
-        SpecialTokens.of(model(eos_token_id=2), None)
+        boundary_tokens(model(eos_token_id=2), None)
 
 
 def test_sources_are_not_truncated():
-    ends = SpecialTokens(1, frozenset({2, 3}))
+    ends = BoundaryTokens(1, frozenset({2, 3}), source_bos=True)
     assert ends.source([1, 5]) == [1, 5, 2]
     assert ends.source([1, 5, 3]) == [1, 5, 3]

@@ -84,7 +84,7 @@ def drawing(text, token):
     """Draw one random number and record a token."""
     state = text.rng.getstate()
     drawn = text.rng.random()
-    text.drawn = DrawnToken(token, -1.0, -0.5, state)
+    text.drawn = DrawnToken(text.extended(token, -1.0, -0.5), state)
     return drawn
 
 

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from unspool.heads.softmax import log_softmax
+from unspool.heads.softmax import log_softmax, step_from_logits
 from unspool.integrations.loading import TRANSFORMERS
 from unspool.interfaces import Abilities, Step
 from unspool.models.sequence_model import inference_method
@@ -33,30 +33,17 @@ if TYPE_CHECKING:
     from unspool.interfaces import TokenizerLike
 
 
-@dataclass(frozen=True)
-class SpecialTokens(BoundaryTokens):
-    """The decoder's start token and the EOS tokens of an encoder–decoder.
-
-    `generation_config` takes precedence over `config`. The start token is decoder_start_token_id, else BOS.
-    """
-
-    @classmethod
-    def of(cls, model: Any, text: TokenizerLike | None) -> SpecialTokens:  # type: ignore[override]
-        """The tokens of a model, or of its tokenizer."""
-        eos = model_eos_ids(model) or (text.eos_ids if text is not None else frozenset())
-        bos = generation_setting(model, "decoder_start_token_id")
-        bos = generation_setting(model, "bos_token_id") if bos is None else bos
-        if bos is None or not eos:
-            raise ValueError(
-                f"{type(model).__name__} has no decoder_start_token_id or no eos_token_id: set them in its "
-                "generation_config"
-            )
-        return cls(bos, eos)
-
-    def source(self, prompt: Sequence[int]) -> list[int]:
-        """x₁ … xₙ EOS: append EOS if it is missing."""
-        ids = list(prompt)
-        return ids if ids[-1] in self.eos else [*ids, min(self.eos)]
+def boundary_tokens(model: Any, text: TokenizerLike | None) -> BoundaryTokens:
+    """The decoder's start token (decoder_start_token_id, else BOS) and EOS tokens of an encoder–decoder."""
+    eos = model_eos_ids(model) or (text.eos_ids if text is not None else frozenset())
+    bos = generation_setting(model, "decoder_start_token_id")
+    bos = generation_setting(model, "bos_token_id") if bos is None else bos
+    if bos is None or not eos:
+        raise ValueError(
+            f"{type(model).__name__} has no decoder_start_token_id or no eos_token_id: set them in its "
+            "generation_config"
+        )
+    return BoundaryTokens(bos, eos, source_bos=True)
 
 
 def generation_setting(model: Any, name: str) -> Any:
@@ -158,8 +145,7 @@ class TransformersModel(nn.Module, Abilities):
 
     @property
     def _text_config(self) -> Any:
-        """The configuration of the text decoder in a multimodal model."""
-        return self.model.config.get_text_config(decoder=True)
+        return self.model.config.get_text_config(decoder=True)  # of a multimodal model, too
 
     @cached_property
     def _forward_parameters(self) -> frozenset[str]:
@@ -193,12 +179,6 @@ class TransformersModel(nn.Module, Abilities):
     def _probe(self) -> tuple[Tensor, Tensor] | None:
         """Logits and hidden states of two short prompts."""
         raise NotImplementedError
-
-
-def step_from_logits(logits_NV: Tensor, hidden_ND: Tensor | None, attention: Tensor | None = None) -> Step:
-    """A Step from logits."""
-    logits_NV = logits_NV if logits_NV.dtype == torch.float64 else logits_NV.float()
-    return Step(log_softmax(logits_NV), hidden_ND, attention, log_norm_N=logits_NV.logsumexp(-1))
 
 
 def steps_at_all_positions(out: Any, hidden_NTD: Tensor | None) -> Step:
@@ -308,18 +288,17 @@ class TransformersCausalLM(TransformersModel):
 
     def _batch_prompts(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, CausalState]:
         longest = max(map(len, prompts))
-        is_padded = any(len(prompt) < longest for prompt in prompts)
-        if is_padded and not self._masks_padding:
+        if any(len(prompt) < longest for prompt in prompts) and not self._masks_padding:
             raise self._padding_error()
-        return self._pad(prompts, longest, is_padded)
+        return self._pad(prompts, longest)
 
-    def _pad(
-        self, prompts: Sequence[Sequence[int]], length: int, is_padded: bool
-    ) -> tuple[Tensor, CausalState]:
+    def _pad(self, prompts: Sequence[Sequence[int]], length: int) -> tuple[Tensor, CausalState]:
         rows = [[0] * (length - len(prompt)) + list(prompt) for prompt in prompts]
         mask = [[False] * (length - len(prompt)) + [True] * len(prompt) for prompt in prompts]
-        state = CausalState(self._new_cache(), torch.tensor(mask, device=self.device), is_padded)
-        return torch.tensor(rows, device=self.device), state
+        mask_NT = torch.tensor(mask, device=self.device)
+        # Recurrent models create their own cache in the first pass.
+        cache = None if self._recurrent else TRANSFORMERS.imported("this model").DynamicCache()
+        return torch.tensor(rows, device=self.device), CausalState(cache, mask_NT, not bool(mask_NT.all()))
 
     @cached_property
     def _masks_padding(self) -> bool:
@@ -341,7 +320,7 @@ class TransformersCausalLM(TransformersModel):
     @inference_method
     def _probe_prompt(self, prompt: Sequence[int], length: int) -> Tensor:
         """Logits after a prompt padded to `length` and a repetition of its first token."""
-        tokens_1T, state = self._pad([prompt], length, length > len(prompt))
+        tokens_1T, state = self._pad([prompt], length)
         self._read(tokens_1T, state)
         next_11 = torch.tensor([prompt[:1]], device=self.device)
         state = self._grow_mask(state, next_11)
@@ -352,10 +331,6 @@ class TransformersCausalLM(TransformersModel):
     def _recurrent(self) -> bool:
         kinds = getattr(self._text_config, "layer_types", None) or ()
         return super()._recurrent or not ATTENTION_LAYER_TYPES.issuperset(kinds)
-
-    def _new_cache(self) -> Any:
-        """An empty cache; recurrent models create their own in the first pass."""
-        return None if self._recurrent else TRANSFORMERS.imported("this model").DynamicCache()
 
     def _grow_mask(self, state: CausalState, tokens_NT: Tensor) -> CausalState:
         new = torch.ones_like(tokens_NT, dtype=torch.bool)

@@ -57,7 +57,12 @@ def make_generate_output(
                 f"the decoder found only {len(group)} different texts for prompt {at}, not {n}: reduce n"
             )
     paths = [path for group in groups for path in group]
-    sequences = _sequences(paths, given_NT, _pad_id(config))
+    eos = config.eos_token_id if isinstance(config.eos_token_id, list | tuple) else [config.eos_token_id]
+    padding = next((token for token in (config.pad_token_id, *eos) if token is not None), 0)
+    longest = max(len(path.tokens) for path in paths)
+    rows = [[*path.tokens, *[padding] * (longest - len(path.tokens))] for path in paths]
+    given = given_NT[[path.request for path in paths]]
+    sequences = torch.cat((given, torch.tensor(rows, device=given_NT.device)), dim=1)
     if not config.return_dict_in_generate:
         return sequences
     return GenerateOutput(
@@ -67,21 +72,6 @@ def make_generate_output(
         tuple(path.scores for path in paths),
         tuple(str(path.finish_reason) for path in paths),
     )
-
-
-def _pad_id(config: Any) -> int:
-    if config.pad_token_id is not None:
-        return int(config.pad_token_id)
-    eos = config.eos_token_id
-    first = eos[0] if isinstance(eos, list | tuple) else eos
-    return 0 if first is None else int(first)
-
-
-def _sequences(paths: Sequence[Hypothesis], given_NT: Tensor, padding: int) -> Tensor:
-    longest = max(len(path.tokens) for path in paths)
-    rows = [[*path.tokens, *[padding] * (longest - len(path.tokens))] for path in paths]
-    given = given_NT[[path.request for path in paths]]
-    return torch.cat((given, torch.tensor(rows, device=given_NT.device)), dim=1)
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,6 +20,7 @@ from torch import nn
 from unspool.integrations.huggingface.causal_model import TransformersCausalLM, model_eos_ids
 from unspool.integrations.huggingface.seq2seq_model import TransformersSeq2Seq
 from unspool.integrations.loading import TRANSFORMERS
+from unspool.models.loading.assembly import list_names
 from unspool.models.loading.huggingface_export import export_to_huggingface
 from unspool.models.loading.model_names import load_huggingface_tokenizer
 from unspool.models.transformer_lm import TransformerLM
@@ -103,15 +104,11 @@ def load_folder(
     missing, unused = sorted(info["missing_keys"]), sorted(info["unexpected_keys"])
     if missing:
         raise ValueError(
-            f"{folder}: {_count(missing)} missing in the weights, {missing[0]} among them: "
-            "fetch the complete model, or correct config.json"
+            f"{folder}: tensors missing in the weights: {list_names(missing)}; fetch the complete model, or "
+            "correct config.json"
         )
     if unused:
-        warnings.warn(
-            f"{folder}: {_count(unused)} not used by this model, {unused[0]} among them",
-            UserWarning,
-            stacklevel=2,
-        )
+        warnings.warn(f"{folder}: tensors not used by this model: {list_names(unused)}", stacklevel=2)
     return from_huggingface(model.to(device).eval(), load_huggingface_tokenizer(folder))
 
 
@@ -148,10 +145,6 @@ def _reason(error: Exception) -> str:
     if len(line.split()) < 3:
         return f"{type(error).__name__}: {line}"
     return line.rstrip(":.")
-
-
-def _count(names: list[str]) -> str:
-    return "1 tensor is" if len(names) == 1 else f"{len(names)} tensors are"
 
 
 def to_huggingface(model: TransformerLM | TransformerSeq2Seq) -> Any:

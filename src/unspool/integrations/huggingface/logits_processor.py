@@ -30,7 +30,8 @@ from transformers import LogitsProcessor, LogitsProcessorList
 from unspool.decode.hypothesis import Hypothesis, Job
 from unspool.decode.rng import seeds_of
 from unspool.decode.search.sampling import Sample, bind_transforms, draw, reshape_with_norm
-from unspool.integrations.huggingface.causal_model import generation_setting, model_eos_ids, step_from_logits
+from unspool.heads.softmax import step_from_logits
+from unspool.integrations.huggingface.causal_model import generation_setting, model_eos_ids
 from unspool.integrations.huggingface.custom_generate import unpadded
 from unspool.integrations.huggingface.loading import from_huggingface
 from unspool.interfaces import BindablePick, BindableTransform, Pick, Transform
@@ -50,17 +51,27 @@ class _StepState:
     logp_NV: Tensor | None = None
     scores_NV: Tensor | None = None
 
+    def append(self, row: int, token: int, job: Job) -> Hypothesis:
+        """The hypothesis of a row with another token, unless it has ended."""
+        path = self.paths[row]
+        if path.finish_reason is not None:
+            return path
+        assert self.logp_NV is not None
+        assert self.scores_NV is not None
+        return path.extend(token, float(self.logp_NV[row, token]), float(self.scores_NV[row, token]), job)
+
 
 @dataclass
 class _GenerateCall:
     """The text of one call of `generate`, or of its assistant."""
 
+    job: Job
     rules: tuple[tuple[Transform, ...], Pick | None]
     start: _StepState
     steps: dict[int, _StepState] = field(default_factory=dict)
     """Length → its latest state, for every length that the text can be rolled back to."""
 
-    def state_of(self, rows: list[tuple[int, ...]], eos: frozenset[int]) -> _StepState | None:
+    def state_of(self, rows: list[tuple[int, ...]]) -> _StepState | None:
         """The state of these rows if they are the prompts or extend a known step by one token, else None."""
         if rows == self.start.rows:
             return replace(self.start, rng_states=list(self.start.rng_states))
@@ -68,9 +79,7 @@ class _GenerateCall:
         parents = None if before is None else _parents(before.rows, rows)
         if before is None or parents is None:
             return None
-        paths = [
-            _append_token(before, parent, row[-1], eos) for parent, row in zip(parents, rows, strict=True)
-        ]
+        paths = [before.append(it, row[-1], self.job) for it, row in zip(parents, rows, strict=True)]
         return _StepState(rows, paths, [before.rng_states[parent] for parent in parents])
 
     def keep(self, state: _StepState) -> None:
@@ -91,7 +100,10 @@ class UnspoolLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transfor
         seed: int | Sequence[int] | None = None,
     ) -> None:
         sample = Sample(*rules)
-        self._transforms, self._pick = sample.transforms, sample.pick if _has_pick(rules) else None
+        self._transforms, self._pick = (
+            sample.transforms,
+            sample.pick if rules and isinstance(rules[-1], Pick) else None,
+        )
         bindable = [rule for rule in rules if isinstance(rule, BindablePick | BindableTransform)]
         if bindable and model is None:
             raise ValueError(f"{bindable[0]!r} needs the model: use processor(…, model=model)")
@@ -144,17 +156,17 @@ class UnspoolLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transfor
         """The call that these rows belong to, and their state."""
         key = 0 if owner is None else id(owner)
         known = self._calls.get(key)
-        state = None if known is None else known[1].state_of(rows, self._eos)
+        state = None if known is None else known[1].state_of(rows)
         call = None if state is None or known is None else known[1]
         if known is None and owner is not None:
             for other in [other for name, (_, other) in self._calls.items() if name]:
-                state = other.state_of(rows, self._eos)
+                state = other.state_of(rows)
                 if state is not None:
                     call = replace(other)  # the assistant's copy: its steps are not the model's
                     break
         if call is None or state is None:
             call = self._begin(rows, scores)
-            state = call.state_of(rows, self._eos)
+            state = call.state_of(rows)
             assert state is not None
         self._calls[key] = (known[0] if known is not None else self._weak_reference(owner), call)
         return call, state
@@ -192,7 +204,7 @@ class UnspoolLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transfor
             pick = pick.bind(self._model, transforms) if isinstance(pick, BindablePick) else pick
         rng_states = [None if pick is None else job.rng(path).getstate() for path in paths]
         self._rngs.extend(Random(0) for _ in range(len(rows) - len(self._rngs)))
-        return _GenerateCall((transforms, pick), _StepState(rows, paths, rng_states))
+        return _GenerateCall(job, (transforms, pick), _StepState(rows, paths, rng_states))
 
     def _seeds(self, count: int, device: torch.device) -> tuple[int, ...]:
         if self._seed is None:  # reproducible with transformers.set_seed and torch.manual_seed
@@ -209,29 +221,10 @@ def _parents(before: list[tuple[int, ...]], rows: list[tuple[int, ...]]) -> list
     return [index[row] for row in prefixes] if all(row in index for row in prefixes) else None
 
 
-def _append_token(before: _StepState, parent: int, token: int, eos: frozenset[int]) -> Hypothesis:
-    path = before.paths[parent]
-    if path.finish_reason is not None:
-        return path
-    assert before.logp_NV is not None
-    assert before.scores_NV is not None
-    return replace(
-        path,
-        tokens=(*path.tokens, token),
-        logps=(*path.logps, float(before.logp_NV[parent, token])),
-        scores=(*path.scores, float(before.scores_NV[parent, token])),
-        finish_reason="eos" if token in eos else None,
-    )
-
-
 def _calling_list() -> Any:
     """The LogitsProcessorList that calls the processor, or None; each `generate` call has its own."""
     caller = sys._getframe(2).f_locals.get("self")  # the caller of `UnspoolLogitsProcessor.__call__`
     return caller if isinstance(caller, LogitsProcessorList) else None
-
-
-def _has_pick(rules: Sequence[Any]) -> bool:
-    return bool(rules) and isinstance(rules[-1], Pick)
 
 
 def _record_sources(model: Any, processor: UnspoolLogitsProcessor) -> None:

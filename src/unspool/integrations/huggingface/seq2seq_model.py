@@ -14,8 +14,8 @@ from torch import Tensor
 
 from unspool.heads.softmax import log_softmax
 from unspool.integrations.huggingface.causal_model import (
-    SpecialTokens,
     TransformersModel,
+    boundary_tokens,
     step_at_last_position,
     steps_at_all_positions,
 )
@@ -62,7 +62,7 @@ class TransformersSeq2Seq(TransformersModel):
 
     def __init__(self, model: Any, text: Any) -> None:
         super().__init__(model, text)
-        self.ends = SpecialTokens.of(model, text)
+        self.ends = boundary_tokens(model, text)
         self.source_ends = self.ends
 
     @property

@@ -24,9 +24,9 @@ from unspool.decode.picks import ArgMax, BasisAware
 from unspool.decode.rng import stream_key
 from unspool.decode.search.sampling import Greedy, Sample, bind_transforms, draw
 from unspool.decode.spec import parse
-from unspool.heads.softmax import log_softmax
+from unspool.heads.softmax import step_from_logits
 from unspool.integrations.vllm.served_model import ServedModel
-from unspool.interfaces import BindablePick, BindableTransform, CountingPick, Pick, Step, Transform
+from unspool.interfaces import BindablePick, BindableTransform, CountingPick, Pick, Transform
 
 KEY = "unspool"
 """Key of the decoder in `extra_args` (over HTTP: `vllm_xargs`)."""
@@ -118,9 +118,8 @@ PLACEHOLDER_TOKEN = -1
 class DrawnToken:
     """A drawn token that vLLM may still discard."""
 
-    token: int
-    logp: float
-    score: float
+    path: Hypothesis
+    """The sequence with the token."""
     rng_state: Any
     """The random state before the draw."""
 
@@ -159,13 +158,23 @@ class RunningSequence:
         """All output tokens."""
         return (*self.tokens, *self.path.tokens)
 
+    def extended(self, token: int, logp: float, score: float) -> Hypothesis:
+        """The hypothesis with another token."""
+        path = self.path
+        tokens, logps, scores = (*path.tokens, token), (*path.logps, logp), (*path.scores, score)
+        return replace(path, tokens=tokens, logps=logps, scores=scores)
+
     def synchronise(self, count: int, last: int) -> bool:
         """Follow vLLM to `count` output tokens, the last of which is `last`; False if that is impossible."""
         known = len(self.tokens) + len(self.path.tokens)
         if self.drawn is not None and count == known:
             self.rng.setstate(self.drawn.rng_state)
-        elif self.drawn is not None and count == known + 1 and last in (PLACEHOLDER_TOKEN, self.drawn.token):
-            self.path = _append_token(self.path, self.drawn)
+        elif (
+            self.drawn is not None
+            and count == known + 1
+            and last in (PLACEHOLDER_TOKEN, self.drawn.path.tokens[-1])
+        ):
+            self.path = self.drawn.path
         elif count != known:
             return False
         self.drawn = None
@@ -173,17 +182,8 @@ class RunningSequence:
 
     def can_resume(self, prompt: Sequence[int], tokens: Sequence[int]) -> bool:
         """True if a request with this prompt and output continues this sequence."""
-        pending = () if self.drawn is None else (self.drawn.token,)
+        pending = () if self.drawn is None else self.drawn.path.tokens[-1:]
         return self.prompt == tuple(prompt) and tuple(tokens) in (self.output, (*self.output, *pending))
-
-
-def _append_token(path: Hypothesis, drawn: DrawnToken) -> Hypothesis:
-    return replace(
-        path,
-        tokens=(*path.tokens, drawn.token),
-        logps=(*path.logps, drawn.logp),
-        scores=(*path.scores, drawn.score),
-    )
 
 
 MAX_PREEMPTED = 256
@@ -324,7 +324,7 @@ def _draw_tokens(
     sequences = [sequence for _, sequence in group]
     paths, rngs = [it.path for it in sequences], [it.rng for it in sequences]
     logits_MV = logits_NV.index_select(0, rows_M)
-    step = Step(log_softmax(logits_MV), log_norm_N=logits_MV.logsumexp(-1))
+    step = step_from_logits(logits_MV)
     states = [rng.getstate() for rng in rngs]
     try:
         tokens_M, scores_M = draw(step, paths, decoder.transforms, decoder.pick, rngs)
@@ -338,7 +338,7 @@ def _draw_tokens(
     logps = step.logp_NV.gather(1, tokens_M[:, None]).squeeze(1).tolist()
     drawn = zip(sequences, tokens, logps, scores_M.tolist(), states, strict=True)
     for sequence, token, logp, score, state in drawn:
-        sequence.drawn = DrawnToken(token, logp, score, state)
+        sequence.drawn = DrawnToken(sequence.extended(token, logp, score), state)
     return tokens
 
 

@@ -123,7 +123,7 @@ def _check_targets(source: TensorSource, targets: Sequence[TargetTensor], ignore
         shape, expected = source.shapes.get(name), list(part.stored_shape)
         if shape is None:
             near = difflib.get_close_matches(name, source.shapes, n=3)
-            hint = f"; similar names: {_list_names(near)}" if near else ""
+            hint = f"; similar names: {list_names(near)}" if near else ""
             raise ValueError(f"{source.label}: tensor {name!r} of shape {expected} is missing{hint}")
         if list(shape) != expected:
             raise ValueError(
@@ -133,10 +133,11 @@ def _check_targets(source: TensorSource, targets: Sequence[TargetTensor], ignore
     extra = sorted(name for name in source.shapes if name not in parts and not re.fullmatch(ignored, name))
     if extra:
         raise ValueError(
-            f"{source.label}: unexpected tensors {_list_names(extra)}: the file holds another kind of model "
+            f"{source.label}: unexpected tensors {list_names(extra)}: the file holds another kind of model "
             "than its configuration describes"
         )
 
 
-def _list_names(names: list[str]) -> str:
+def list_names(names: list[str]) -> str:
+    """The first five names, and the number of the others."""
     return ", ".join(map(escape_name, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
