@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from torch import Tensor, nn
 from unspool.config import build, to_dict
 from unspool.engine.weight_formats import all_finite
 from unspool.io import new_file
+from unspool.models.loading.assembly import errors_with_label
 from unspool.models.loading.safetensors_files import check_safetensors, write_safetensors
 from unspool.models.lora import LoRA, adapter_weights, add_adapters, find_adapters, merge_adapters
 
@@ -59,11 +59,12 @@ def load_adapters(model: Any, path: str | PathLike[str]) -> None:
         raise ValueError(
             f"{path}: the LoRA settings cannot be read ({error}): the file is damaged"
         ) from error
-    try:
+    with errors_with_label(str(path)):
         add_adapters(model, build(LoRA, settings, "lora"))
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-    expected, shapes = _shapes(adapter_weights(model)), _shapes(weights)
+    expected, shapes = (
+        {name: tuple(it.shape) for name, it in tensors.items()}
+        for tensors in (adapter_weights(model), weights)
+    )
     if expected != shapes:
         merge_adapters(model)  # removes the adapters just added, which are still zero
         wrong = min(name for name in {*expected, *shapes} if expected.get(name) != shapes.get(name))
@@ -104,10 +105,6 @@ def _check(model: Any, path: Any) -> None:
         raise TypeError(f"the model is {model!r:.80}, but must be a model that us.load returns")
     if not isinstance(path, str | PathLike) or not fspath(path):
         raise TypeError(f"path must be the name of an adapter file, not {path!r:.80}")
-
-
-def _shapes(weights: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(it.shape) for name, it in weights.items()}
 
 
 def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:

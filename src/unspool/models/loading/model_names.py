@@ -16,6 +16,7 @@ import unspool.models
 from unspool import config
 from unspool.engine.engine_choice import parse_engine
 from unspool.lazy import gc_paused
+from unspool.models.loading.assembly import errors_with_label
 from unspool.models.loading.gguf_file import is_gguf, open_gguf
 from unspool.models.loading.gguf_weights import load_gguf
 from unspool.models.loading.huggingface_folder import load_huggingface
@@ -101,11 +102,13 @@ def load(
             f"weights={weight_format!r} needs the CPU and float32, but got {given}: leave weights out"
         )
     with memory_errors(resolved, weight_format):
-        model = _load_by_name(resolved, weight_format).to(parsed_device, parsed_dtype)
-    if engine is not None:
-        _set_engine(model, engine)
-    loaded: Model = model
-    return loaded
+        model: Any = _load_by_name(resolved, weight_format).to(parsed_device, parsed_dtype)
+    if engine is not None and model.engine is not None:
+        model.engine = engine
+        model.engine  # noqa: B018 (raises if the engine cannot run the model)
+    elif engine not in (None, "torch"):
+        raise ValueError(f"a {type(model).__name__} runs only on torch: leave engine={engine!r} out")
+    return model  # type: ignore[no-any-return]
 
 
 def default_model() -> str:
@@ -197,28 +200,16 @@ def gguf_path(name: str) -> Path | None:
 
 def load_huggingface_tokenizer(folder: Path) -> Tokenizer | None:
     """The tokenizer of a Hugging Face folder, or None."""
-    try:
+    with errors_with_label(f"{folder}: the tokenizer cannot be read"):
         return tokenizer_from_folder(folder)
-    except ValueError as error:
-        raise ValueError(f"{folder}: the tokenizer cannot be read: {error}") from error
 
 
 def load_gguf_tokenizer(file: GGUFFile) -> Tokenizer | None:
     """The tokenizer of a GGUF file, or None."""
     if file.metadata.get("tokenizer.ggml.model", "none") in ("none", "no_vocab"):
         return None
-    try:
+    with errors_with_label(f"{file.path}: the tokenizer cannot be read"):
         return tokenizer_from_gguf(file.metadata)
-    except ValueError as error:
-        raise ValueError(f"{file.path}: the tokenizer cannot be read: {error}") from error
-
-
-def _set_engine(model: Any, engine: str) -> None:
-    if model.engine is not None:
-        model.engine = engine
-        model.engine  # noqa: B018 (raises if the engine cannot run the model)
-    elif engine != "torch":
-        raise ValueError(f"a {type(model).__name__} runs only on torch: leave engine={engine!r} out")
 
 
 def _load_by_name(name: str, weights: WeightFormat) -> Any:

@@ -20,7 +20,7 @@ from unspool.config import unknown
 from unspool.engine.weight_formats import all_finite
 from unspool.io import complete_folder, new_folder, read_json_object
 from unspool.models import MODELS, config_from_dict, config_to_dict
-from unspool.models.loading.assembly import build_model
+from unspool.models.loading.assembly import build_model, errors_with_label
 from unspool.models.loading.huggingface_export import check_tokenizer, write_huggingface
 from unspool.models.loading.safetensors_files import WEIGHTS, open_safetensors, write_safetensors
 from unspool.models.loading.weights import WeightFormat
@@ -107,10 +107,8 @@ def run_config(folder: Path) -> Any:
         raise ValueError(f"{path}: {unknown(next(iter(content)), ['format', 'version', 'config'], 'key')}")
     if not isinstance(config, dict):
         raise ValueError(f"{path}: config must be a table, found {config!r:.40}")
-    try:
+    with errors_with_label(str(path)):
         return config_from_dict({"kind": kind, **config}, "config")
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
 
 
 def save(model: Saveable, folder: str | PathLike[str], *, format: str = "unspool") -> None:  # noqa: A002
