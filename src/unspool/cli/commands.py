@@ -56,7 +56,10 @@ def print_completion(args: argparse.Namespace) -> int:
 
 def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
     """A script that completes commands, options and their choices in bash, zsh or fish."""
-    return {"bash": _bash_script, "zsh": _zsh_script, "fish": _fish_script}[shell](parser)
+    if shell == "fish":
+        return _fish_script(parser)
+    start = "#compdef unspool\nautoload -U +X bashcompinit && bashcompinit\n" if shell == "zsh" else ""
+    return start + _bash_script(parser)
 
 
 def _parsers(
@@ -112,10 +115,6 @@ _unspool() {{
 }}
 complete -o default -F _unspool unspool
 """
-
-
-def _zsh_script(parser: argparse.ArgumentParser) -> str:
-    return f"#compdef unspool\nautoload -U +X bashcompinit && bashcompinit\n{_bash_script(parser)}"
 
 
 def _fish_script(parser: argparse.ArgumentParser) -> str:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -33,9 +32,7 @@ from unspool.io import new_file
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from unspool.decode.output import Output
     from unspool.evaluate.comparison import DecoderRow
-    from unspool.interfaces import Decoder
 
 EXAMPLES = """examples:
   unspool compare "The old lighthouse keeper climbed the stairs and"
@@ -112,6 +109,8 @@ def compare(args: argparse.Namespace) -> int:
     specs = named_decoders(args.decoder, args.decoders, DEFAULT_DECODERS)
 
     import unspool as us  # here, because it imports torch
+    from unspool.evaluate.comparison import Answer, DecoderRow
+    from unspool.evaluate.report import html_report
 
     decoders = {name: us.parse(spec) for name, spec in specs.items()}
     name = model_name(args.model)
@@ -119,74 +118,47 @@ def compare(args: argparse.Namespace) -> int:
     options = {"max_new_tokens": args.max_new_tokens, "n": 1, "seed": seed_of(args), "stop": ()}
     texts = [render(prompt, model, args, options) for prompt in prompts]
     settings = {"model": name, "max new tokens": args.max_new_tokens, "seed": options["seed"]}
-    comparison = Comparison(is_default=not (args.decoder or args.decoders), debug=args.debug)
+    is_default = not (args.decoder or args.decoders)
+    rows: list[DecoderRow] = []
+    faults: dict[str, str] = {}
+    status = 0
 
     def write_report() -> None:
-        _write_report(args.html, comparison, texts, settings)
+        _write_report(args.html, html_report(rows, texts, settings, faults))
 
     has_bar = not (args.json and sys.stdout.isatty())
     with reserve_file(args.html), progress_bar(len(decoders), "decoders", shown=has_bar) as bar:
         try:
             for decoder_name, decoder in decoders.items():
-                row = comparison.add(
-                    decoder_name, decoder, lambda it: us.generate(model, list(texts), it, **options)
-                )
+                began = perf_counter()
                 bar.advance()
-                if row is not None and args.json:
-                    _print_json(row, texts, options["seed"])
+                try:
+                    outputs = us.generate(model, list(texts), decoder, **options)
+                except Exception as error:
+                    if args.debug:
+                        print_traceback()
+                    is_refused = isinstance(error, (ValueError, TypeError))
+                    faults[decoder_name] = str(error) if is_refused else f"{type(error).__name__}: {error}"
+                    if is_refused and is_default:
+                        print_message(f"{decoder_name} is left out: {error}")
+                    else:
+                        status = (status or REFUSED) if is_refused else FAILED
+                        print_message(f"decoder {decoder_name}: {faults[decoder_name]}")
+                    continue
+                answers = tuple(Answer(it.text, it.tokens, it.logps, it.finish_reason) for it in outputs)
+                rows.append(DecoderRow(decoder_name, repr(decoder), answers, perf_counter() - began))
+                if args.json:
+                    _print_json(rows[-1], texts, options["seed"])
                 # A pipe gets only the final report.
-                if (
-                    row is not None
-                    and args.html is not None
-                    and (args.html.is_file() or not args.html.exists())
-                ):
+                if args.html is not None and (args.html.is_file() or not args.html.exists()):
                     write_report()
         finally:  # an interrupted comparison shows its results so far
-            if comparison.rows and not args.json:
-                print_comparison(comparison.rows, texts)
-            if comparison.rows and args.html is not None:
+            if rows and not args.json:
+                print_comparison(rows, texts)
+            if rows and args.html is not None:
                 write_report()
                 print_message(f"wrote {args.html}")
-    return comparison.status if comparison.rows else comparison.status or REFUSED
-
-
-@dataclass
-class Comparison:
-    """The results so far, and the decoders that failed."""
-
-    is_default: bool
-    """Whether this is the default selection, of which decoders may be left out without an error."""
-    debug: bool = False
-    """Whether to print the traceback of an error."""
-    rows: list[DecoderRow] = field(default_factory=list)
-    faults: dict[str, str] = field(default_factory=dict)
-    """Decoder → error message."""
-    status: int = 0
-    """Exit status: 2 if a decoder was refused, 1 if one crashed."""
-
-    def add(
-        self, name: str, decoder: Decoder, generate: Callable[[Decoder], Sequence[Output]]
-    ) -> DecoderRow | None:
-        """The row of a decoder; a decoder that fails is reported and has none."""
-        from unspool.evaluate.comparison import Answer, DecoderRow
-
-        began = perf_counter()
-        try:
-            outputs = generate(decoder)
-        except Exception as error:
-            if self.debug:
-                print_traceback()
-            is_refused = isinstance(error, (ValueError, TypeError))
-            self.faults[name] = str(error) if is_refused else f"{type(error).__name__}: {error}"
-            if is_refused and self.is_default:
-                print_message(f"{name} is left out: {error}")
-            else:
-                self.status = (self.status or REFUSED) if is_refused else FAILED
-                print_message(f"decoder {name}: {self.faults[name]}")
-            return None
-        answers = tuple(Answer(out.text, out.tokens, out.logps, out.finish_reason) for out in outputs)
-        self.rows.append(DecoderRow(name, repr(decoder), answers, perf_counter() - began))
-        return self.rows[-1]
+    return status if rows else status or REFUSED
 
 
 def print_comparison(rows: Sequence[DecoderRow], prompts: Sequence[str]) -> None:
@@ -232,13 +204,8 @@ def _print_json(row: DecoderRow, texts: Sequence[str], seed: int) -> None:
         )
 
 
-def _write_report(
-    path: Path, comparison: Comparison, texts: Sequence[str], settings: Mapping[str, object]
-) -> None:
+def _write_report(path: Path, page: str) -> None:
     """Write the HTML report atomically: a kill leaves the previous one."""
-    from unspool.evaluate.report import html_report
-
-    page = html_report(comparison.rows, texts, settings, comparison.faults)
     # Links stay links; pipes and devices are written to directly.
     target = path.resolve()
     with new_file(target) if target.is_file() else nullcontext(target) as fresh, open_text(fresh) as file:

@@ -24,23 +24,10 @@ from unspool.cli.prompts import SETTINGS, prompt_of_line
 from unspool.cli.requests import answer_json, generate_answers, make_requests
 from unspool.errors import check_surrogates
 
-OTHER_OPTIONS = frozenset(
-    {
-        "command",
-        "run",
-        "debug",
-        "trust_code",
-        "ray",
-        "workers",
-        "block_size",
-        "output",
-        "prompts",
-        "lines",
-        "json",
-        "batch_size",
-    }
-    | {"greedy", "transforms", "regex", "json_schema"}
-)
+OTHER_OPTIONS = {
+    *("command", "run", "debug", "trust_code", "ray", "workers", "block_size", "output", "prompts"),
+    *("lines", "json", "batch_size", "greedy", "transforms", "regex", "json_schema"),
+}
 """Options that do not change the output, or that are part of the decoder's spec."""
 COLUMNS = ("prompt", "messages", "id", *SETTINGS)
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from unspool.cli.models import load_labeller
 from unspool.cli.output import check_output, json_line, open_output, terminal_text
@@ -30,13 +30,6 @@ A classifier prints a line per text: label, probability, text. A tagger prints a
 """
 CHUNK = 1024
 """Texts that are labelled before the first of them is written."""
-
-
-class LocatedText(NamedTuple):
-    """A text and its origin, for error messages."""
-
-    text: str
-    where: str
 
 
 @command(
@@ -85,22 +78,22 @@ def predict(args: argparse.Namespace) -> int:
     return 0
 
 
-def read_texts(args: argparse.Namespace) -> list[LocatedText]:
-    """The texts of the command line, of --text, or of standard input."""
+def read_texts(args: argparse.Namespace) -> list[tuple[str, str]]:
+    """The texts of the command line, of --text, or of standard input, each with its origin."""
     if args.text is not None:
         if args.texts:
             raise ValueError("give TEXT or --text FILE, not both")
         records = read_records(args.text, layout_of_run(Path(args.model)))
-        texts = [LocatedText(record.text(), record.where) for record in records]
+        texts = [(record.text(), record.where) for record in records]
         if not texts:
             raise ValueError(f"{args.text}: the file does not contain a text")
         return texts
     if args.texts and args.texts != ["-"]:
-        return [LocatedText(text, f"text {number}") for number, text in enumerate(args.texts, start=1)]
+        return [(text, f"text {number}") for number, text in enumerate(args.texts, start=1)]
     if not args.texts and sys.stdin.isatty():
         raise ValueError("no text: give TEXT or --text FILE, or pipe lines into the command")
     lines = enumerate(split_lines(read_stdin()), start=1)
-    texts = [LocatedText(line, f"standard input, line {number}") for number, line in lines if line.strip()]
+    texts = [(line, f"standard input, line {number}") for number, line in lines if line.strip()]
     if not texts:
         raise ValueError("standard input is empty: pipe lines into the command, or give TEXT")
     return texts

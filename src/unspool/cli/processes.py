@@ -35,7 +35,8 @@ def run_processes(count: int, command: Sequence[str]) -> int:
         children = [_start(rank, command, environment, file) for rank, file in enumerate(errors)]
         with _forward_signals(children):
             failed = _wait(children)
-        statuses = [_exit_status(child) for child in children]
+        codes = [child.wait() for child in children]
+        statuses = [128 - code if code < 0 else code for code in codes]  # as a shell counts signals
         for rank, (status, file) in enumerate(zip(statuses, errors, strict=True)):
             if file is not None and status not in (0, statuses[0]):
                 file.seek(0)
@@ -100,8 +101,3 @@ def _wait(children: Sequence[subprocess.Popen[bytes]]) -> int | None:
 
 def _first_failed(children: Sequence[subprocess.Popen[bytes]]) -> int | None:
     return next((rank for rank, child in enumerate(children) if child.poll()), None)
-
-
-def _exit_status(child: subprocess.Popen[bytes]) -> int:
-    status = child.wait()
-    return 128 - status if status < 0 else status

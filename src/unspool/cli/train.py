@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unspool.cli.output import print_json, print_message
+from unspool.cli.output import Result, print_message
 from unspool.cli.parser import command, number, option, output_option
 from unspool.cli.processes import run_processes
 
@@ -65,16 +65,21 @@ _SAME_AS_OUTPUT = object()
     ),
     json="one JSON object per point of the curves",
 )
-def train(args: argparse.Namespace) -> int:
+def train(args: argparse.Namespace) -> Result | int:
     """Train a model from a recipe."""
     if args.dry_run:
-        return _dry_run(args)
+        from unspool.training.dry_run import dry_run
+
+        if args.recipe is None:
+            raise ValueError("no recipe: unspool train recipe.toml --dry-run")
+        result = dry_run(args.recipe, args.set, trust_code=args.trust_code)
+        return Result([asdict(result)], result.lines())
     recipe, folder, resume = run_paths(args)
     if args.processes > 1:
         if "WORLD_SIZE" in os.environ:
             raise ValueError("--processes cannot be used inside torchrun, which starts the processes itself")
-        command = [sys.executable, "-m", "unspool", *_worker_arguments(args, recipe, folder)]
-        return run_processes(args.processes, command)
+        argv = [sys.executable, "-m", "unspool", *_worker_arguments(args, recipe, folder)]
+        return run_processes(args.processes, argv)
 
     from unspool.training import Diverged, Stopped, train
 
@@ -99,20 +104,6 @@ def train(args: argparse.Namespace) -> int:
         command_name = "predict" if model.labels is not None else "generate"
         decoder = "" if model.infilling is None else ' --decoder "MaskPredict()"'
         print_message(f'wrote {folder}; try: unspool {command_name} "…" --model {folder}{decoder}')
-    return 0
-
-
-def _dry_run(args: argparse.Namespace) -> int:
-    if args.recipe is None:
-        raise ValueError("no recipe: unspool train recipe.toml --dry-run")
-
-    from unspool.training.dry_run import dry_run
-
-    result = dry_run(args.recipe, args.set, trust_code=args.trust_code)
-    if args.json:
-        print_json(asdict(result))
-    else:
-        print("\n".join(result.lines()))
     return 0
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
 from unspool.errors import message_line
 
 ERROR_TYPES = {
@@ -63,6 +66,10 @@ def as_api_error(error: BaseException, *, started: bool) -> ApiError:
     """The error response for an exception; a ValueError before generation starts is the client's fault."""
     if isinstance(error, ApiError):
         return error
+    if isinstance(error, RequestValidationError):
+        return invalid_fields(error.errors())
+    if isinstance(error, HTTPException):
+        return ApiError(error.status_code, str(error.detail))
     if isinstance(error, ValueError):  # after the start: the model returned NaN
         return ApiError(500, str(error), code="model_failed") if started else ApiError(400, str(error))
     if isinstance(error, TypeError) and not started:

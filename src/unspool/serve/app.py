@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from unspool.serve.api_error import ApiError, as_api_error, error_record, invalid_fields
+from unspool.serve.api_error import ApiError, as_api_error, error_record
 from unspool.serve.guard import Guard
 from unspool.serve.page.routes import PageContent, add_routes
 from unspool.serve.responses import (
@@ -64,23 +64,8 @@ def create_app(server: Server, keys: Sequence[str] = (), content: PageContent | 
         server.metrics.add("requests", path=_route(request), status=str(response.status))
         return JSONResponse(error_record(response), response.status, response.headers)
 
-    async def invalid(request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, RequestValidationError)
-        return await failed(request, invalid_fields(error.errors()))
-
-    async def http_error(request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, HTTPException)
-        return await failed(request, ApiError(error.status_code, str(error.detail)))
-
-    for kind, handler in (
-        (RequestValidationError, invalid),
-        (HTTPException, http_error),
-        (ApiError, failed),
-        (ValueError, failed),
-        (TypeError, failed),
-        (Exception, failed),
-    ):
-        app.add_exception_handler(kind, handler)
+    for kind in (RequestValidationError, HTTPException, ApiError, ValueError, TypeError, Exception):
+        app.add_exception_handler(kind, failed)
     return Guard(app, keys, server.limits.body_bytes)
 
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 import torch
@@ -31,13 +31,20 @@ from unspool.serve.shared_model import (
     SharedModel,
 )
 
+T = TypeVar("T")
 MAX_PREFILL_TOKENS = 512
 """Prompt tokens that are read between two steps; a single request may exceed it."""
 WAIT_SHARE = 0.5
 """How long to wait for requests that are choosing a token, as a share of the last step's time."""
-
 PROBE_SECONDS = 30.0
 """Time limit of the check that /health makes."""
+
+
+def _result_or_error(function: Callable[..., T], *args: Any) -> T | Exception:
+    try:
+        return function(*args)
+    except Exception as error:
+        return error
 
 
 @dataclass(eq=False)
@@ -66,15 +73,12 @@ class PerRequestBatch:
 
     def prefill(self, requests: Sequence[Prompts]) -> list[tuple[Step, Slot] | Exception]:
         """Read the prompts of each request; an error becomes the result of its request."""
-        results: list[tuple[Step, Slot] | Exception] = []
-        for prompts in requests:
-            try:
-                step, state = self.model.start(prompts)
-            except Exception as error:
-                results.append(error)
-            else:
-                results.append((step, self._new_slot(state, prompts)))
-        return results
+
+        def start(prompts: Prompts) -> tuple[Step, Slot]:
+            step, state = self.model.start(prompts)
+            return step, self._new_slot(state, prompts)
+
+        return [_result_or_error(start, prompts) for prompts in requests]
 
     def read_all(self, prompts: Prompts) -> tuple[Tensor, Step, Slot]:
         """`PromptReading.read_all`."""
@@ -89,19 +93,16 @@ class PerRequestBatch:
 
     def extend(self, calls: Sequence[tuple[Slot, Tensor]]) -> list[Step | Exception]:
         """Append tokens (M, T) to the rows of each slot."""
-        results: list[Step | Exception] = []
-        for slot, tokens_MT in calls:
-            try:
-                if tokens_MT.shape[1] == 1:
-                    step, slot.state = self.model.step(slot.state, tokens_MT[:, 0])
-                else:
-                    assert self.model.rewindable is not None
-                    step, slot.state = self.model.rewindable.extend(slot.state, tokens_MT)
-            except Exception as error:
-                results.append(error)
+
+        def extend(slot: Slot, tokens_MT: Tensor) -> Step:
+            if tokens_MT.shape[1] == 1:
+                step, slot.state = self.model.step(slot.state, tokens_MT[:, 0])
             else:
-                results.append(step)
-        return results
+                assert self.model.rewindable is not None
+                step, slot.state = self.model.rewindable.extend(slot.state, tokens_MT)
+            return step
+
+        return [_result_or_error(extend, *call) for call in calls]
 
     def rewind(self, slot: Slot, tokens: int) -> None:
         """Remove the last tokens of a slot's rows."""
@@ -224,10 +225,7 @@ class Scheduler:
     def _execute(self, calls: Sequence[ModelCall]) -> None:
         for call in calls:
             if isinstance(call, BatchCall):
-                try:
-                    call.resolve(call.work(self.batch))
-                except Exception as error:
-                    call.resolve(error)
+                call.resolve(_result_or_error(call.work, self.batch))
         if decodes := [call for call in calls if isinstance(call, DecodeCall)]:
             self._decode(decodes)
         prefills = [call for call in calls if isinstance(call, PrefillCall)]
