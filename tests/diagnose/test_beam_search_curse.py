@@ -87,9 +87,9 @@ def test_texts_without_an_end_say_nothing_of_length(tmp_path):
 @pytest.mark.parametrize(
     ("texts", "widths", "said"),
     [
-        ([([1], [1])], [], "widths is empty"),
+        ([([1], [1])], [], "widths is "),
         ([([1], [1])], [0], "whole number ≥ 1"),
-        ([([1], [1])], [10**6], "beam width is 4096"),
+        ([([1], [1])], [10**6], "from 1 to 4096"),
         ([([1], [])], [1], "all references are empty"),
     ],
 )

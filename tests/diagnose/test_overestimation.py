@@ -11,10 +11,10 @@ MODEL = torch.tensor([[0.4, 0.5, 0.1], [0.6, 0.3, 0.1]])
 
 
 def test_by_hand():
-    found = underestimation(MODEL.log(), TRUE, (0.0, 0.5, 1.0))
+    found = underestimation(MODEL.log(), TRUE)
     # contexts: log 0.5/0.4 = 0.223; max(log 0.8/0.6, log 0.2/0.1) = 0.693
     assert found.delta == pytest.approx(log(2), abs=1e-6)
-    assert found.quantiles == pytest.approx({0.0: log(1.25), 0.5: log(2), 1.0: log(2)}, abs=1e-6)
+    assert found.quantiles == pytest.approx({0.5: log(2), 0.9: log(2), 0.99: log(2)}, abs=1e-6)
     assert found.tau == pytest.approx(0.5, abs=1e-6)
     assert found.overestimation == pytest.approx(0.3)
 

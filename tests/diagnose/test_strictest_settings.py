@@ -74,7 +74,7 @@ def test_unneeded_settings_do_not_change_the_match(criticals):
     whole, part = (StrictestSettings(EPSILON, [0.1], len(criticals)) for _ in range(2))
     whole.extend(criticals)
     for critical in criticals:
-        part.push(critical if part.needs(critical) else 1.0)
+        part.extend([critical if part.needs(critical) else 1.0])
     assert part.match(0.1) == whole.match(0.1)
 
 

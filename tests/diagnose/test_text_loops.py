@@ -56,7 +56,7 @@ def test_it_is_drawn(tmp_path):
 
 @pytest.mark.parametrize(
     ("prompts", "decoders", "said"),
-    [([], {"g": us.Greedy()}, "one prompt or more"), ([[0]], {}, "a dict from names to decoders")],
+    [([], {"g": us.Greedy()}, "at least one"), ([[0]], {}, "a dict from names to decoders")],
 )
 def test_empty_arguments_raise(prompts, decoders, said):
     with pytest.raises(ValueError, match=said):

@@ -88,12 +88,12 @@ def test_features_take_texts_as_they_are():
     text = "In the beginning"
     torch.testing.assert_close(features(model, [text]), features(model, [model.tokenizer.encode(text)]))
     for texts, message in (
-        (text, "must be a list of one text or more"),
-        ([], "must be a list of one text or more"),
-        (None, "must be a list of one text or more"),
+        (text, "must be a list of texts"),
+        ([], "texts is empty"),
+        (None, "must be a list of texts"),
         ([[1], [model.vocab_size]], "text 1 holds token .* outside the model's vocabulary"),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises((TypeError, ValueError), match=message):
             features(model, texts)
     with pytest.raises(ValueError, match="text 0 has 5 tokens but the context is 4"):
         features(Counting(), [[1] * 5])

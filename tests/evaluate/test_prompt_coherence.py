@@ -48,8 +48,8 @@ def test_hidden_states_of_a_real_model():
 @pytest.mark.parametrize(
     ("prompts", "texts", "said"),
     [
-        ([[0]], [[1], [1]], "1 prompts but 2 texts"),
-        ([], [], "0 prompts but 0 texts"),
+        ([[0]], [[1], [1]], "2 outputs but 1 prompts"),
+        ([], [], "texts is empty"),
         ([[0]], [[]], "empty"),
     ],
 )

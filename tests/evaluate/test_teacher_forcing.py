@@ -121,9 +121,9 @@ def test_unscorable_texts_raise():
         encode(model, [[0, 1], [2]])
     with pytest.raises(ValueError, match="no tokenizer"):
         encode(model, ["abc"])
-    with pytest.raises(ValueError, match="one text or more"):
+    with pytest.raises(ValueError, match="texts is empty"):
         encode(model, [])
-    with pytest.raises(ValueError, match="one text or more"):
+    with pytest.raises(TypeError, match="must be a list of texts"):
         encode(model, "abc")
     with pytest.raises(ValueError, match="stride is 4"):
         windows([[0, 1]], context=4, stride=4)
@@ -243,7 +243,9 @@ def test_tokens_are_those_of_the_model():
     with pytest.raises(TypeError, match="text 0 is bytes: decode them"):
         encode(model, [b"ab"])
     for wrong in ([0.5, 1], None, ["a", "b"], 7):
-        with pytest.raises(TypeError, match="must be a string or a list of token ids"):
+        with pytest.raises(
+            TypeError, match=r"must be a (string or a list of token ids|list of tokens or a string)"
+        ):
             encode(model, [wrong])
 
 

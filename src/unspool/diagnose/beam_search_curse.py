@@ -90,9 +90,10 @@ def beam_widths(
     used with each width. `max_new_tokens` defaults to twice the longest reference.
     """
     check_model(model)
-    sizes = sorted({_check_width(it) for it in items("widths", widths, "whole numbers, each at least 1")})
-    if not sizes:
-        raise ValueError("widths is empty: give whole numbers, each at least 1")
+    wanted = f"whole numbers from 1 to {MAX_WIDTH}"
+    sizes = sorted({as_whole("widths", it, at_least=1, advice="") for it in items("widths", widths, wanted)})
+    if not sizes or sizes[-1] > MAX_WIDTH:
+        raise ValueError(f"widths is {shown(widths)}, but must be {wanted}")
     beam = Beam(1) if beam is None else beam
     if not isinstance(beam, Beam):
         raise TypeError(f"beam is {shown(beam)}, but must be a Beam")
@@ -135,13 +136,6 @@ def _with_width(beam: Beam, width: int) -> Beam:
         patience=it.patience,
         stop=it.stop,
     )
-
-
-def _check_width(value: int) -> int:
-    width = as_whole("widths", value, at_least=1, advice="Each is a beam width.")
-    if width > MAX_WIDTH:
-        raise ValueError(f"widths has {width}, but the largest beam width is {MAX_WIDTH}")
-    return width
 
 
 def _strip_eos(tokens: Sequence[int], eos: frozenset[int]) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from heapq import heappush, heappushpop
 from math import inf, isinf, sqrt
 
@@ -103,59 +103,32 @@ class Positions:
         return -(self.p_NV * self.logp_NV.clamp(min=torch.finfo(self.logp_NV.dtype).min)).sum(dim=-1)
 
 
-def top_k(positions: Positions) -> Tensor:
-    """Rank of y, without ties."""
-    return (positions.logp_NV > positions.logp_N1).sum(dim=-1).double() + 1
+def _mass(it: Positions, which_NV: Tensor) -> Tensor:
+    return (it.p_NV * which_NV).sum(dim=-1) / it.p_NV.sum(dim=-1)
 
 
-def top_p(positions: Positions) -> Tensor:
+def _mass_before(it: Positions) -> Tensor:
     """Mass ranked before y; among equals the lower id ranks first."""
-    tied_NV = positions.logp_NV == positions.logp_N1
-    first_NV = (
-        torch.arange(positions.logp_NV.shape[1], device=positions.logp_NV.device) < positions.token_N[:, None]
-    )
-    return _mass(positions, (positions.logp_NV > positions.logp_N1) | (tied_NV & first_NV))
+    first_NV = torch.arange(it.logp_NV.shape[1], device=it.logp_NV.device) < it.token_N[:, None]
+    tied_NV = it.logp_NV == it.logp_N1
+    return _mass(it, (it.logp_NV > it.logp_N1) | (tied_NV & first_NV))
 
 
-def typical(positions: Positions) -> Tensor:
-    """Mass of more typical tokens."""
+def _mass_more_typical(it: Positions) -> Tensor:
     # Use the precision of the transform, so that equal distances stay equal.
-    entropy_N1 = -(positions.logp_NV * positions.logp_NV.exp()).nansum(dim=-1, keepdim=True)
-    distance_NV = (-positions.logp_NV - entropy_N1).abs()
-    return _mass(positions, distance_NV < distance_NV.gather(1, positions.token_N[:, None]))
+    entropy_N1 = -(it.logp_NV * it.logp_NV.exp()).nansum(dim=-1, keepdim=True)
+    distance_NV = (-it.logp_NV - entropy_N1).abs()
+    return _mass(it, distance_NV < distance_NV.gather(1, it.token_N[:, None]))
 
 
-def top_n_sigma(positions: Positions) -> Tensor:
-    """Distance of y to the best token in standard deviations."""
-    below_NV = (positions.best_N[:, None] - positions.logp_NV).double()
+def _sigmas_below_best(it: Positions) -> Tensor:
+    below_NV = (it.best_N[:, None] - it.logp_NV).double()
     there_NV = below_NV < inf
     size_N = there_NV.sum(dim=-1)
     below_NV = below_NV.masked_fill(~there_NV, 0)
     mean_N = below_NV.sum(dim=-1) / size_N
     sigma_N = (below_NV.square().sum(dim=-1) / size_N - mean_N.square()).clamp(min=0).sqrt()
-    return ((positions.best_N - positions.logp_N1[:, 0]).double() / sigma_N).masked_fill(
-        positions.is_best_N, 0.0
-    )
-
-
-def epsilon(positions: Positions) -> Tensor:
-    """p(y)."""
-    return positions.p_N.masked_fill(positions.is_best_N, 1.0)
-
-
-def min_p(positions: Positions) -> Tensor:
-    """p(y) / max p."""
-    return positions.p_N / positions.best_N.double().exp()
-
-
-def top_a(positions: Positions) -> Tensor:
-    """p(y) / (max p)²."""
-    return (positions.p_N / positions.best_N.double().exp().square()).clamp(max=1.0)
-
-
-def eta(positions: Positions) -> Tensor:
-    """max(p, (p·e^H)²)."""
-    return eta_of(positions.p_N, positions.entropy_N).masked_fill(positions.is_best_N, 1.0)
+    return ((it.best_N - it.logp_N1[:, 0]).double() / sigma_N).masked_fill(it.is_best_N, 0.0)
 
 
 def eta_of(threshold_N: Tensor, entropy_N: Tensor) -> Tensor:
@@ -163,29 +136,30 @@ def eta_of(threshold_N: Tensor, entropy_N: Tensor) -> Tensor:
     return torch.maximum(threshold_N, (threshold_N * entropy_N.exp()).square()).clamp(max=1.0)
 
 
-def kappa(width: int) -> Critical:
-    """Return the function κ·p(y) for a model of this width."""
-
-    def critical(positions: Positions) -> Tensor:
-        scaled_N = (log_kappa(positions.logp_NV, width + 1)[:, 0] + positions.logp_N1[:, 0]).double().exp()
-        return scaled_N.masked_fill(positions.is_best_N, inf)
-
-    return critical
-
-
-def _mass(positions: Positions, which_NV: Tensor) -> Tensor:
-    return (positions.p_NV * which_NV).sum(dim=-1) / positions.p_NV.sum(dim=-1)
+def _kappa(width: int, it: Positions) -> Tensor:
+    scaled_N = (log_kappa(it.logp_NV, width + 1)[:, 0] + it.logp_N1[:, 0]).double().exp()
+    return scaled_N.masked_fill(it.is_best_N, inf)
 
 
 CRITERIA: dict[Criterion, Critical] = {
-    Criterion("top-k", "Sample(TopK({}))", is_rising=False, loosest=inf, is_integer=True): top_k,
-    Criterion("top-p", "Sample(TopP({}))", is_rising=False, loosest=1.0): top_p,
-    Criterion("typical", "Sample(Typical({}))", is_rising=False, loosest=1.0): typical,
-    Criterion("top-nσ", "Sample(TopNSigma({}))", is_rising=False, loosest=inf): top_n_sigma,
-    Criterion("epsilon", "Sample(Epsilon({}))", is_rising=True, loosest=0.0): epsilon,
-    Criterion("min-p", "Sample(MinP({}))", is_rising=True, loosest=0.0): min_p,
-    Criterion("top-a", "Sample(TopA({}))", is_rising=True, loosest=0.0): top_a,
-    Criterion("eta", "Sample(Eta({}))", is_rising=True, loosest=0.0): eta,
+    Criterion("top-k", "Sample(TopK({}))", is_rising=False, loosest=inf, is_integer=True): lambda it: (
+        (it.logp_NV > it.logp_N1).sum(dim=-1).double() + 1
+    ),
+    Criterion("top-p", "Sample(TopP({}))", is_rising=False, loosest=1.0): _mass_before,
+    Criterion("typical", "Sample(Typical({}))", is_rising=False, loosest=1.0): _mass_more_typical,
+    Criterion("top-nσ", "Sample(TopNSigma({}))", is_rising=False, loosest=inf): _sigmas_below_best,
+    Criterion("epsilon", "Sample(Epsilon({}))", is_rising=True, loosest=0.0): lambda it: it.p_N.masked_fill(
+        it.is_best_N, 1.0
+    ),
+    Criterion("min-p", "Sample(MinP({}))", is_rising=True, loosest=0.0): lambda it: (
+        it.p_N / it.best_N.double().exp()
+    ),
+    Criterion("top-a", "Sample(TopA({}))", is_rising=True, loosest=0.0): lambda it: (
+        it.p_N / it.best_N.double().exp().square()
+    ).clamp(max=1.0),
+    Criterion("eta", "Sample(Eta({}))", is_rising=True, loosest=0.0): lambda it: eta_of(
+        it.p_N, it.entropy_N
+    ).masked_fill(it.is_best_N, 1.0),
 }
 
 
@@ -194,7 +168,7 @@ def criteria(width: int | None) -> dict[Criterion, Critical]:
     if width is None:
         return CRITERIA
     spec = f"Sample(Kappa({{}}, {width}))"
-    return {**CRITERIA, Criterion("kappa", spec, is_rising=True, loosest=0.0): kappa(width)}
+    return {**CRITERIA, Criterion("kappa", spec, is_rising=True, loosest=0.0): partial(_kappa, width)}
 
 
 @dataclass(frozen=True)
@@ -234,10 +208,6 @@ class StrictestSettings:
         """Whether a token with this critical setting, or a stricter one, can be among the first."""
         return len(self._heap) < self._count or self._sign * critical < -self._heap[0]
 
-    def push(self, critical: float) -> None:
-        """Add the critical setting of one token."""
-        self.extend([critical])
-
     def extend(self, criticals: Iterable[float]) -> None:
         """Add critical settings."""
         for critical in criticals:
@@ -255,10 +225,8 @@ class StrictestSettings:
         before = order[rejected - 1] if rejected else self._sign * self.criterion.loosest
         setting = self._sign * (survivor if self.criterion.is_integer else _midpoint(before, survivor))
         decoder = self.criterion.decoder(setting)
-        low, high = share_interval(rejected, self.tokens)
-        return Match(
-            self.criterion.name, setting, decoder, share, rejected / self.tokens, self.tokens, low, high
-        )
+        measured = (rejected / self.tokens, self.tokens, *share_interval(rejected, self.tokens))
+        return Match(self.criterion.name, setting, decoder, share, *measured)
 
 
 def share_interval(count: int, of: int, z: float = 1.96) -> tuple[float, float]:
@@ -309,9 +277,9 @@ class BasisCriticals:
     def __init__(self, test: BasisTest, rank: int | None, shares: Sequence[float], tokens: int) -> None:
         self.test = test
         self.tested = 0
-        self._constant, self._eta, self._nucleus = (
+        self._collectors = [
             StrictestSettings(criterion, shares, tokens) for criterion in basis_criteria(rank)
-        )
+        ]
 
     def extend(self, positions: Positions) -> None:
         """Add the tokens at these positions."""
@@ -321,21 +289,18 @@ class BasisCriticals:
 
     def matches(self, share: float) -> list[Match]:
         """Return the settings that reject this share."""
-        return [collector.match(share) for collector in (self._constant, self._eta, self._nucleus)]
+        return [collector.match(share) for collector in self._collectors]
 
     def _push(self, logp_V: Tensor, token: int, entropy: Tensor) -> None:
         p_V = logp_V.exp()
         tau = float(p_V[token])
-        collectors = (self._constant, self._eta, self._nucleus)
-        loosest = _settings(tau, p_V, entropy)
+        loosest = zip(self._collectors, _settings(tau, p_V, entropy), strict=True)
         # The lower bound suffices if even it is beyond the settings of interest.
-        if tau > 0 and any(
-            collector.needs(setting) for collector, setting in zip(collectors, loosest, strict=True)
-        ):
+        if tau > 0 and any(collector.needs(setting) for collector, setting in loosest):
             self.tested += 1
             tau = max(tau, self.test.critical_tau(p_V.numpy(), token, rtol=RTOL)[0])
-        for collector, setting in zip(collectors, _settings(tau, p_V, entropy), strict=True):
-            collector.push(setting)
+        for collector, setting in zip(self._collectors, _settings(tau, p_V, entropy), strict=True):
+            collector.extend([setting])
 
 
 def _settings(tau: float, p_V: Tensor, entropy: Tensor) -> tuple[float, float, float]:

@@ -46,7 +46,7 @@ from unspool.decode.score import score
 from unspool.decode.search import Sample
 from unspool.evaluate.significance import Interval, bootstrap
 from unspool.evaluate.summed_measure import SummedMeasure
-from unspool.evaluate.teacher_forcing import token_pairs
+from unspool.evaluate.teacher_forcing import read_steps, token_pairs
 from unspool.interfaces import StepModel
 
 Tokens = tuple[int, ...]
@@ -310,23 +310,16 @@ def _divergences(
         truth, epsilon = language, 1e-9
     kl_NL = np.full((len(rows), 1 + max(map(len, rows))), np.nan)
     impossible_at_N = np.full(len(rows), np.inf)
-    active, states = list(range(len(rows))), [language.start()] * len(rows)
-    step, state = model.start([(language.bos,)] * len(rows))
-    for length in range(kl_NL.shape[1]):
-        true_NV = np.stack([language.chances(it) for it in states])
+    states = [language.start()] * len(rows)
+    for length, (active, step) in enumerate(read_steps(model, [(language.bos,)] * len(rows), rows)):
+        true_NV = np.stack([language.chances(states[row]) for row in active])
         kl_NL[active, length] = _kl(true_NV, step.logp_NV.double().cpu().numpy(), truth.noise, epsilon)
-        continuing = [row for row, n in enumerate(active) if len(rows[n]) > length]
-        if not continuing:
-            break
-        tokens = [rows[active[row]][length] for row in continuing]
-        for row, token in zip(continuing, tokens, strict=True):
-            if truth.language.chance(states[row], token) == 0.0:
-                impossible_at_N[active[row]] = min(impossible_at_N[active[row]], length)
-        states = [truth.after(states[row], token) for row, token in zip(continuing, tokens, strict=True)]
-        active = [active[row] for row in continuing]
-        if len(continuing) < len(step.logp_NV):
-            state = state.select(torch.tensor(continuing, device=step.logp_NV.device))
-        step, state = model.step(state, torch.tensor(tokens, device=step.logp_NV.device))
+        for row in active:
+            if len(rows[row]) > length:
+                token = rows[row][length]
+                if truth.language.chance(states[row], token) == 0.0:
+                    impossible_at_N[row] = min(impossible_at_N[row], length)
+                states[row] = truth.after(states[row], token)
     return kl_NL, impossible_at_N
 
 

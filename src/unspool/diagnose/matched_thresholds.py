@@ -11,16 +11,16 @@ papers.bib: hewitt2022truncation, finlayson2024closing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import torch
 
 from unspool.basis import BasisTest
-from unspool.decode.arguments import as_number, as_whole, function_of, items, shown
+from unspool.decode.arguments import as_number, as_whole, items, shown
 from unspool.decode.picks import AUTO_RANK
 from unspool.diagnose.critical_settings import BasisCriticals, Match, Positions, StrictestSettings, criteria
-from unspool.evaluate.teacher_forcing import forced, read
+from unspool.evaluate.teacher_forcing import Window, forced, read
 from unspool.interfaces import StepModel
 
 CHUNK = 64
@@ -52,8 +52,6 @@ def thresholds(
     for share in shares:
         as_number("share", share, above=0, at_most=1, advice="0.01 is 1 % of the tokens.")
     basis_tokens = as_whole("basis_tokens", basis_tokens, at_least=0, advice="0 is none.")
-    if progress is not None and not function_of(progress, 2):
-        raise TypeError(f"progress is {shown(progress)}, but must be a function of two numbers, or None")
     parts = forced(model, texts, sources, context=context)
     total = sum(len(part.tokens) - part.first for part in parts)
     matrix = model.output_matrix
@@ -67,19 +65,14 @@ def thresholds(
         test_rank = min(AUTO_RANK, matrix.shape[1]) if isinstance(rank, str) and rank == "auto" else rank
         basis = BasisCriticals(BasisTest(matrix.detach(), test_rank), test_rank, shares, tested_tokens)
     done = 0
-    for read_tokens in read(model, parts, batch=batch):
-        for start in range(0, len(read_tokens.token_M), CHUNK):
-            positions = Positions(
-                read_tokens.logp_MV[start : start + CHUNK].cpu(),
-                read_tokens.token_M[start : start + CHUNK].cpu(),
-            )
-            for collector, critical in collectors:
-                collector.extend(critical(positions).tolist())
-            if basis is not None:
-                basis.extend(_select_evenly(positions, done, total, tested_tokens))
-            done += len(positions.token_N)
-            if progress is not None:
-                progress(done, total)
+    for positions in _read_positions(model, parts, batch):
+        for collector, critical in collectors:
+            collector.extend(critical(positions).tolist())
+        if basis is not None:
+            basis.extend(_select_evenly(positions, done, total, tested_tokens))
+        done += len(positions.token_N)
+        if progress is not None:
+            progress(done, total)
     matches = [collector.match(share) for collector, _ in collectors for share in shares]
     if basis is not None:
         by_share = [basis.matches(share) for share in shares]
@@ -113,16 +106,20 @@ def rejected_shares(
     if unknown := sorted(settings.keys() - rules.keys()):
         raise ValueError(f"{', '.join(unknown)} is unknown: choose from {', '.join(sorted(rules))}")
     rejected, total = dict.fromkeys(settings, 0), 0
-    for read_tokens in read(model, parts, batch=batch):
-        for start in range(0, len(read_tokens.token_M), CHUNK):
-            positions = Positions(
-                read_tokens.logp_MV[start : start + CHUNK], read_tokens.token_M[start : start + CHUNK]
-            )
-            total += len(positions.token_N)
-            for name, setting in settings.items():
-                criterion, critical = rules[name]
-                rejected[name] += int(criterion.rejects(setting, critical(positions)).sum())
+    for positions in _read_positions(model, parts, batch):
+        total += len(positions.token_N)
+        for name, setting in settings.items():
+            criterion, critical = rules[name]
+            rejected[name] += int(criterion.rejects(setting, critical(positions)).sum())
     return {name: count / total for name, count in rejected.items()}
+
+
+def _read_positions(model: StepModel, parts: Sequence[Window], batch: int) -> Iterator[Positions]:
+    for seen in read(model, parts, batch=batch):
+        for logp_NV, token_N in zip(
+            torch.split(seen.logp_MV, CHUNK), torch.split(seen.token_M, CHUNK), strict=True
+        ):
+            yield Positions(logp_NV.cpu(), token_N.cpu())
 
 
 def _select_evenly(positions: Positions, done: int, total: int, tested_tokens: int) -> Positions:

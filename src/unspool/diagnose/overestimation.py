@@ -23,7 +23,7 @@ from torch import Tensor
 from unspool.basis import tau_from_delta
 from unspool.data.encoded_store import hash_tokenizer
 from unspool.data.known_languages.known_language import KnownLanguage, TrueModel
-from unspool.decode.arguments import as_matrix, as_number, items
+from unspool.decode.arguments import as_matrix, as_number
 from unspool.diagnose.softmax_bottleneck import least_error, log_probabilities, smoothed, spectrum
 from unspool.evaluate.teacher_forcing import Window
 from unspool.interfaces import StepModel
@@ -75,23 +75,16 @@ class OptimalityGap:
     """The residual / √Σᵢ(p*ᵢ − p̂ᵢ)²‖wᵢ − w̄‖²: 0 at the optimum, about 1 if errors are independent of W."""
 
 
-def underestimation(
-    logp_CV: Tensor, true_CV: Tensor, quantiles: Sequence[float] = (0.5, 0.9, 0.99)
-) -> Underestimation:
+def underestimation(logp_CV: Tensor, true_CV: Tensor) -> Underestimation:
     """Measure the empirical δ of a model."""
     _check(logp_CV, true_CV)
-    quantiles = [
-        as_number("quantiles", it, at_least=0, at_most=1, advice="They are shares of the contexts.")
-        for it in items("quantiles", quantiles, "a list of shares such as 0.9")
-    ]
     true_CV, logp_CV = true_CV.double(), logp_CV.double()
     gap_CV = (true_CV.log() - logp_CV).masked_fill(true_CV == 0, -torch.inf)
     worst_C = gap_CV.amax(dim=-1)
-    windows = torch.quantile(worst_C, torch.tensor(quantiles, dtype=torch.float64), interpolation="higher")
-    over = float((logp_CV.exp() - true_CV).amax())
-    return Underestimation(
-        float(worst_C.amax()), dict(zip(quantiles, map(float, windows), strict=True)), over
-    )
+    quantiles = {
+        share: float(torch.quantile(worst_C, share, interpolation="higher")) for share in (0.5, 0.9, 0.99)
+    }
+    return Underestimation(float(worst_C.amax()), quantiles, float((logp_CV.exp() - true_CV).amax()))
 
 
 def failures(logp_CV: Tensor, true_CV: Tensor, tau: float) -> Failures:

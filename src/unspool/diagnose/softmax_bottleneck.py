@@ -236,19 +236,15 @@ def own_pairs(model: StepModel, tokens: int, seed: int = 0) -> list[Window]:
     """Sample answers of an encoder–decoder to sources of 1 to 8 random tokens, for models without pairs."""
     rng, windows = Random(seed), list[Window]()
     while sum(len(it.tokens) - it.first for it in windows) < tokens:
-        sources = [_random_words(model, rng) for _ in range(BATCH)]
+        longest = min(MAX_SOURCE_LENGTH, max(1, (model.context or MAX_SOURCE_LENGTH + 1) - 1))
+        sources = [
+            [rng.randrange(model.vocab_size) for _ in range(rng.randint(1, longest))] for _ in range(BATCH)
+        ]
         max_tokens = ROW_LENGTH if model.context is None else min(ROW_LENGTH, model.context)
         own_seed = Random(f"{seed} {len(windows)}").getrandbits(60)
         outputs = generate(model, sources, Sample(), max_new_tokens=max_tokens, seed=own_seed)
         windows += paired(model, [(it, out.tokens) for it, out in zip(sources, outputs, strict=True)])
     return windows
-
-
-def _random_words(model: StepModel, rng: Random) -> list[int]:
-    max_length = (
-        MAX_SOURCE_LENGTH if model.context is None else max(1, min(MAX_SOURCE_LENGTH, model.context - 1))
-    )
-    return [rng.randrange(model.vocab_size) for _ in range(rng.randint(1, max_length))]
 
 
 def _start_token(tokenizer: TokenizerLike | None) -> int:

@@ -17,7 +17,7 @@ from unspool.decode.combine.lockstep import check_model
 from unspool.decode.generate import generate
 from unspool.decode.loops import find_approximate_loop, find_loop
 from unspool.decode.output import Output
-from unspool.evaluate.diversity import rep_n
+from unspool.evaluate.diversity import check_texts, rep_n
 from unspool.interfaces import Decoder, StepModel
 
 MAX_REPETITIONS = 8
@@ -87,11 +87,7 @@ def loop_rates(
 ) -> LoopRates:
     """Continue prompts (strings or token ids) with each decoder, and measure the loops."""
     check_model(model)
-    if isinstance(prompts, str | bytes) or not isinstance(prompts, Sequence) or not prompts:
-        raise ValueError(f"prompts is {shown(prompts)}, but must be a list of one prompt or more")
-    for index, prompt in enumerate(prompts):
-        if not isinstance(prompt, Sequence):
-            raise TypeError(f"prompt {index} is {shown(prompt)}, but must be a string or token ids")
+    check_texts(prompts, "prompts")
     if not isinstance(decoders, Mapping) or not decoders:
         raise ValueError(f"decoders is {shown(decoders)}, but must be a dict from names to decoders")
     limit = as_whole("max_new_tokens", max_new_tokens, at_least=1, advice="128 is usual.")

@@ -10,10 +10,10 @@ the occurrences of its word.
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from math import fsum
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -60,10 +60,10 @@ def senses(model: Any) -> Senses:
     head = sense_head(model)
     vectors_SD, thetas_S = head.senses_SD.detach().double().cpu(), head.theta_S.detach().double().cpu()
     results = []
-    for word, (positions, real) in enumerate(
-        zip(head.table.senses_VJ.tolist(), head.table.is_sense_VJ.tolist(), strict=True)
+    for word, (senses_J, is_sense_J) in enumerate(
+        zip(head.table.senses_VJ, head.table.is_sense_VJ, strict=True)
     ):
-        word_senses = [sense for sense, is_real in zip(positions, real, strict=True) if is_real]
+        word_senses = senses_J[is_sense_J].tolist()
         units_JD = torch.nn.functional.normalize(vectors_SD[word_senses], dim=-1)
         above = torch.ones(len(word_senses), len(word_senses), dtype=torch.bool).triu(1)
         cosines = (units_JD @ units_JD.t())[above].tolist()
@@ -132,7 +132,7 @@ def sense_contexts(
         raise TypeError(f"batches is {shown(batches)}, but must be an iterable of Batch")
     is_wanted = torch.zeros(head.vocab_size, dtype=torch.bool)
     is_wanted[list(words)] = True
-    used = {word: _UseCollector(int(head.table.is_sense_VJ[word].sum()), examples) for word in words}
+    seen: dict[int, list[tuple[list[float], tuple[int, ...], tuple[int, ...]]]] = {word: [] for word in words}
     model.eval()
     for batch in batches:
         if not isinstance(batch, Batch):
@@ -143,18 +143,18 @@ def sense_contexts(
         sources = _sources(batch)
         hidden_MD = model.hidden_for(batch.to(head.theta_S.device))[positions[:, 0], positions[:, 1]]
         targets_M = batch.targets_NU[positions[:, 0], positions[:, 1]]
-        for start in range(0, len(positions), CHUNK):
-            chunk = slice(start, start + CHUNK)
-            for position, word, shares_J in zip(
-                positions[chunk].tolist(),
-                targets_M[chunk].tolist(),
-                _shares(head, hidden_MD[chunk], targets_M[chunk]),
-                strict=True,
-            ):
-                row, column = position
-                context = batch.inputs_NT[row, max(0, column + 1 - before) : column + 1].tolist()
-                used[word].add(shares_J, tuple(context), sources[row] if sources else ())
-    return {word: it.use() for word, it in used.items()}
+        shares = [
+            shares_J
+            for start in range(0, len(positions), CHUNK)
+            for shares_J in _shares(head, hidden_MD[start : start + CHUNK], targets_M[start : start + CHUNK])
+        ]
+        for (row, column), word, shares_J in zip(positions.tolist(), targets_M.tolist(), shares, strict=True):
+            context = batch.inputs_NT[row, max(0, column + 1 - before) : column + 1].tolist()
+            seen[word].append((shares_J, tuple(context), sources[row] if sources else ()))
+    return {
+        word: _summarise(uses, int(head.table.is_sense_VJ[word].sum()), examples)
+        for word, uses in seen.items()
+    }
 
 
 def _sources(batch: Batch) -> list[tuple[int, ...]]:
@@ -173,23 +173,16 @@ def _shares(head: Any, hidden_MD: Tensor, targets_M: Tensor) -> list[list[float]
     return shares
 
 
-class _UseCollector:
-    def __init__(self, senses: int, examples: int) -> None:
-        self.count, self.examples = 0, examples
-        self.sums = [0.0] * senses
-        self.best: list[list[tuple[float, int, Place]]] = [[] for _ in range(senses)]
-
-    def add(self, shares_J: list[float], before: tuple[int, ...], source: tuple[int, ...]) -> None:
-        self.count += 1
-        for j, best in enumerate(self.best):
-            self.sums[j] += shares_J[j]
-            heapq.heappush(best, (shares_J[j], -self.count, Place(shares_J[j], before, source)))
-            if len(best) > self.examples:
-                heapq.heappop(best)
-
-    def use(self) -> WordUse:
-        return WordUse(
-            self.count,
-            [each / self.count for each in self.sums] if self.count else [],
-            [[position for _, _, position in sorted(it, reverse=True)] for it in self.best],
-        )
+def _summarise(
+    uses: list[tuple[list[float], tuple[int, ...], tuple[int, ...]]], senses: int, examples: int
+) -> WordUse:
+    """Average the shares of each sense, and pick its most probable occurrences (the earlier of equals)."""
+    places = [
+        [
+            Place(shares_J[j], before, source)
+            for shares_J, before, source in sorted(uses, key=lambda use: -use[0][j])[:examples]
+        ]
+        for j in range(senses)
+    ]
+    means = [fsum(shares_J[j] for shares_J, _, _ in uses) / len(uses) for j in range(senses)] if uses else []
+    return WordUse(len(uses), means, places)

@@ -30,7 +30,7 @@ from unspool.decode.combine.lockstep import check_model
 from unspool.decode.run import Run
 from unspool.decode.search import Greedy, Sample
 from unspool.evaluate.exact_support import Support, next_tokens, support
-from unspool.evaluate.teacher_forcing import fitting
+from unspool.evaluate.teacher_forcing import fitting, read_steps
 from unspool.interfaces import StepModel
 
 ROWS = 64
@@ -110,27 +110,17 @@ def _read_positions(
     longest = max(map(len, rows)) + 1
     job = Run(model, [(language.bos,)] * len(rows), decoder, max_new_tokens=longest, seed=0).job
     ready = next_tokens(decoder, model, job)
-    active = [(row, language.start(), path) for row, path in zip(rows, job.hypotheses(), strict=True)]
-    step, state = model.start(job.prompts)
-    for position in range(longest):
-        kept_NV, q_NV = ready(step, [path for _, _, path in active])
-        true_NV = torch.from_numpy(np.stack([language.chances(truth) for _, truth, _ in active]))
+    truths, paths = [language.start() for _ in rows], job.hypotheses()
+    for position, (active, step) in enumerate(read_steps(model, job.prompts, rows)):
+        kept_NV, q_NV = ready(step, [paths[row] for row in active])
+        true_NV = torch.from_numpy(np.stack([language.chances(truths[row]) for row in active]))
         yield kept_NV.cpu(), q_NV.double().exp().cpu(), step.logp_NV.double().exp().cpu(), true_NV
-        continuing = [n for n, (row, _, _) in enumerate(active) if len(row) > position]
-        if not continuing:
-            return
-        tokens = [active[n][0][position] for n in continuing]
-        active = [
-            (
-                active[n][0],
-                language.after(active[n][1], token),
-                active[n][2].extend(token, float(step.logp_NV[n, token]), float(q_NV[n, token]), job),
-            )
-            for n, token in zip(continuing, tokens, strict=True)
-        ]
-        if len(continuing) < len(step.logp_NV):
-            state = state.select(torch.tensor(continuing, device=step.logp_NV.device))
-        step, state = model.step(state, torch.tensor(tokens, device=step.logp_NV.device))
+        for n, row in enumerate(active):
+            if len(rows[row]) > position:
+                token = rows[row][position]
+                truths[row] = language.after(truths[row], token)
+                logp, score = float(step.logp_NV[n, token]), float(q_NV[n, token])
+                paths[row] = paths[row].extend(token, logp, score, job)
 
 
 @dataclass(frozen=True)

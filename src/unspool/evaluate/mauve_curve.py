@@ -33,6 +33,7 @@ from torch import Tensor
 
 from unspool.decode.arguments import as_matrix, as_whole
 from unspool.decode.combine.lockstep import check_model
+from unspool.evaluate.diversity import check_texts
 from unspool.evaluate.teacher_forcing import token_ids
 from unspool.interfaces import StepModel
 
@@ -112,8 +113,7 @@ def common_length(model: StepModel, *sets: Sequence[str | Sequence[int]]) -> int
 
 
 def _rows(model: StepModel, texts: Sequence[str | Sequence[int]]) -> list[tuple[int, ...]]:
-    if isinstance(texts, (str, bytes)) or not isinstance(texts, Sequence) or not texts:
-        raise ValueError(f"texts is {texts!r:.60}, but must be a list of one text or more")
+    check_texts(texts)
     return [token_ids(model, text, index) for index, text in enumerate(texts)]
 
 

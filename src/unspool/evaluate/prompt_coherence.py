@@ -17,14 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import fsum
+from statistics import fmean
 from typing import Any
 
-from torch import Tensor
+import torch
 
-from unspool.decode.arguments import items, shown
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.score import Score, score
+from unspool.evaluate.diversity import check_texts
 from unspool.evaluate.mauve_curve import features
 from unspool.interfaces import StepModel
 
@@ -56,28 +56,26 @@ def coherence(
     The other prompt, for the gain, is the previous one that differs.
     """
     check_model(model)
-    contexts = items("prompts", prompts, "a list of prompts, one for each text")
-    replies = items("texts", texts, "a list of texts")
-    if len(contexts) != len(replies) or not replies:
-        raise ValueError(f"{len(contexts)} prompts but {len(replies)} texts: give one prompt for each text")
-    for index, prompt in enumerate(contexts):
-        if not isinstance(prompt, Sequence):
-            raise TypeError(f"prompt {index} is {shown(prompt)}, but must be a string or token ids")
-    own = score(model, list(contexts), list(replies), batch_size=batch)
+    check_texts(texts)
+    check_texts(prompts, "prompts", texts)
+    lists: Any = list(prompts), list(texts)
+    own: list[Score] = score(model, *lists, batch_size=batch)
     fits = tuple(map(_mean, own))
     gains: tuple[float, ...] = ()
-    if len(set(map(_key, contexts))) > 1:
-        others: Any = _other_prompts(contexts)
+    if len(set(map(_key, prompts))) > 1:
+        others: Any = _other_prompts(prompts)
         # Score the same tokens, because encoding the text with another prompt could change them.
         other_scores: list[Score] = score(model, others, [it.tokens for it in own], batch_size=batch)
         gains = tuple(own_fit - _mean(it) for own_fit, it in zip(fits, other_scores, strict=True))
-    similarities = (
-        () if model.is_encoder_decoder else _similarities(model, contexts, [it.tokens for it in own], batch)
-    )
+    similarities: tuple[float, ...] = ()
+    if not model.is_encoder_decoder and model.start([own[0].tokens])[0].hidden_ND is not None:
+        prompts_ND = features(model, prompts, batch=batch).double()
+        texts_ND = features(model, [it.tokens for it in own], batch=batch).double()
+        similarities = tuple(torch.cosine_similarity(prompts_ND, texts_ND, eps=1e-300).tolist())
     return Coherence(
-        fit=_average(fits),
-        gain=_average(gains) if gains else None,
-        similarity=_average(similarities) if similarities else None,
+        fit=fmean(fits),
+        gain=fmean(gains) if gains else None,
+        similarity=fmean(similarities) if similarities else None,
         fits=fits,
         gains=gains,
         similarities=similarities,
@@ -86,39 +84,16 @@ def coherence(
 
 def _other_prompts(prompts: Sequence[str | Sequence[int]]) -> list[str | Sequence[int]]:
     """Return, for each prompt, the nearest earlier prompt that differs, cyclically."""
-    found = []
-    for index, own_fit in enumerate(prompts):
+    others = []
+    for index, own in enumerate(prompts):
         candidates = (prompts[(index - back) % len(prompts)] for back in range(1, len(prompts)))
-        found.append(next(it for it in candidates if _key(it) != _key(own_fit)))
-    return found
+        others.append(next(it for it in candidates if _key(it) != _key(own)))
+    return others
 
 
 def _key(prompt: str | Sequence[int]) -> str | tuple[int, ...]:
     return prompt if isinstance(prompt, str) else tuple(prompt)
 
 
-def _similarities(
-    model: StepModel,
-    prompts: Sequence[str | Sequence[int]],
-    texts: Sequence[Sequence[int]],
-    batch: int,
-) -> tuple[float, ...]:
-    if model.start([texts[0]])[0].hidden_ND is None:
-        return ()
-    left_ND, right_ND = features(model, prompts, batch=batch), features(model, texts, batch=batch)
-    return tuple(_cosine(left_ND, right_ND))
-
-
-def _cosine(left_ND: Tensor, right_ND: Tensor) -> list[float]:
-    left_ND, right_ND = left_ND.double(), right_ND.double()
-    lengths_N = left_ND.norm(dim=1) * right_ND.norm(dim=1)
-    cosine_N = (left_ND * right_ND).sum(dim=1) / lengths_N.clamp_min(1e-300)
-    return [float(it) for it in cosine_N]
-
-
 def _mean(found: Score) -> float:
     return found.total / len(found.tokens)
-
-
-def _average(values: Sequence[float]) -> float:
-    return fsum(values) / len(values)

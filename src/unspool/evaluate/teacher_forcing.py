@@ -23,7 +23,8 @@ from unspool.decode.arguments import as_whole, ids, items, shown
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.prompts import check_ids, reading, tokens_left
 from unspool.decode.score import read_on
-from unspool.interfaces import StepModel
+from unspool.evaluate.diversity import check_texts
+from unspool.interfaces import Step, StepModel
 
 COLUMNS = 32
 """Tokens per row and step: it limits the memory for the log-probabilities of large vocabularies."""
@@ -65,7 +66,7 @@ def forced(
     longer than the context are cut if `cut`, else they raise a ValueError.
     """
     check_model(model)
-    texts = _check_list(texts)
+    check_texts(texts)
     if not model.is_encoder_decoder:
         if sources is not None:
             raise ValueError(
@@ -90,7 +91,8 @@ def forced(
 def encode(model: StepModel, texts: Sequence[str | Sequence[int]]) -> list[tuple[int, ...]]:
     """Encode texts as token ids; each needs at least two tokens."""
     check_model(model)
-    rows = [token_ids(model, text, index) for index, text in enumerate(_check_list(texts))]
+    check_texts(texts)
+    rows = [token_ids(model, text, index) for index, text in enumerate(texts)]
     for index, row in enumerate(rows):
         if len(row) < 2:
             raise ValueError(f"text {index} has {len(row)} tokens but needs at least 2: leave it out")
@@ -205,6 +207,24 @@ def _read(rows: Sequence[Window], model: StepModel) -> Iterator[ReadTokens]:
         logp_NTV = step.logp_NV.view(*read_NT.shape, -1)
 
 
+def read_steps(
+    model: StepModel, prompts: Sequence[Sequence[int]], rows: Sequence[Sequence[int]]
+) -> Iterator[tuple[list[int], Step]]:
+    """Yield after 0, 1, … tokens of the rows: the indices of rows that are long enough, and their Step."""
+    active = list(range(len(rows)))
+    step, state = model.start(prompts)
+    for position in range(1 + max(map(len, rows))):
+        yield active, step
+        continuing = [n for n, row in enumerate(active) if len(rows[row]) > position]
+        if not continuing:
+            return
+        if len(continuing) < len(active):
+            state = state.select(torch.tensor(continuing, device=step.logp_NV.device))
+        active = [active[n] for n in continuing]
+        tokens = [rows[row][position] for row in active]
+        step, state = model.step(state, torch.tensor(tokens, device=step.logp_NV.device))
+
+
 def _columns(rows: Sequence[Window], begin: int, width: int, device: torch.device) -> Tensor:
     """Return `width` scored tokens of each row, from `begin` on: (N, T)."""
     return torch.tensor([row.tokens[row.first :][begin : begin + width] for row in rows], device=device)
@@ -237,12 +257,6 @@ def _target(model: StepModel, text: str | Sequence[int], index: int) -> tuple[in
         return result
     bare = result[1:] if result[:1] == (model.tokenizer.bos_id,) else result
     return (*bare, min(model.tokenizer.eos_ids)) if model.tokenizer.eos_ids else bare
-
-
-def _check_list(texts: Sequence[str | Sequence[int]]) -> Sequence[str | Sequence[int]]:
-    if isinstance(texts, (str, bytes)) or not isinstance(texts, Sequence) or not texts:
-        raise ValueError(f"texts is {texts!r:.60}, but must be a list of one text or more")
-    return texts
 
 
 @dataclass(frozen=True)

@@ -35,13 +35,11 @@ MAX_USES = 16
 
 def draw_intervals(panels: Mapping[str, Mapping[str, Interval]], path: str | Path) -> None:
     """Draw measures with confidence intervals: a panel for each measure, a line for each system."""
-    if not isinstance(panels, Mapping) or not panels:
+    is_nested = isinstance(panels, Mapping) and all(isinstance(it, Mapping) for it in panels.values())
+    if not is_nested or not panels:
         raise TypeError(f"panels is {shown(panels)}, but must be a dict: measure → system → interval")
-    for systems in panels.values():
-        if not isinstance(systems, Mapping):
-            raise TypeError(f"{shown(systems)} must be a dict: system → interval")
-        for each in systems.values():
-            check_type(each, "Interval")
+    for each in (it for systems in panels.values() for it in systems.values()):
+        check_type(each, "Interval")
     columns = min(COLUMNS, len(panels))
     rows = -(-len(panels) // columns)
     max_systems = max(len(systems) for systems in panels.values())
@@ -121,8 +119,6 @@ def draw_senses(result: Senses, path: str | Path, uses: Sequence[tuple[str, floa
     After Miao et al. 2019, §4 (papers.bib: miao2019kernelized), who list words by number of senses and by θ.
     """
     check_type(result, "Senses")
-    if not isinstance(uses, Sequence) or not all(_is_use(use) for use in uses):
-        raise TypeError(f"uses is {shown(uses)}, but must be a list of labels and shares: [(label, 0.5), …]")
     by_number, uses = result.by_number, uses[:MAX_USES]
     below = 0.24 * len(uses) + 0.5 * bool(uses)
     with canvas(path, 6.4, 3.2 + below) as figure:
@@ -146,13 +142,6 @@ def draw_senses(result: Senses, path: str | Path, uses: Sequence[tuple[str, floa
             panel.set_xticks(list(by_number))
             panel.set_xlabel("senses of the word", color=INK)
             hide_frame(panel)
-
-
-def _is_use(use: Any) -> bool:
-    match use:
-        case (str(), float() | int()):
-            return True
-    return False
 
 
 def _draw_uses(figure: Any, uses: Sequence[tuple[str, float]]) -> None:
