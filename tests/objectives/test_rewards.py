@@ -39,11 +39,11 @@ def test_a_function_of_ones_own(mine):
     [
         (
             lambda said, reference: 1 / 0,
-            "'my_rewards:it' failed with ZeroDivisionError: .*said 'x' where 'y'",
+            "'my_rewards:it' failed with ZeroDivisionError: .*for 'x' with the reference 'y'",
         ),
         (lambda said, reference: float("nan"), "'my_rewards:it' is nan, but must be a finite number"),
-        (lambda said, reference: "0.5", "'my_rewards:it' is '0.5', but must be a number"),
-        (lambda said, reference: None, "'my_rewards:it' is None, but must be a number"),
+        (lambda said, reference: "0.5", "'my_rewards:it' is '0.5', but must be a finite number"),
+        (lambda said, reference: None, "'my_rewards:it' is None, but must be a finite number"),
         (lambda said: 1.0, "failed with TypeError"),
         (lambda said, reference: sys.exit(0), "failed with SystemExit: 0"),
         (lambda said, reference: "".join([1]), "failed with TypeError"),
@@ -59,7 +59,7 @@ def test_its_mistakes_are_told_in_one_line(mine, function, message):
 
 def test_long_texts_are_told_by_their_beginning(mine):
     mine.it = lambda said, reference: None
-    with pytest.raises(ValueError, match=r"\(said 'x{60}…' where 'y' was wanted\)"):
+    with pytest.raises(ValueError, match=r"\(for 'x{59} with the reference 'y'\)"):
         load_reward("my_rewards:it")("x" * 99, "y")
 
 

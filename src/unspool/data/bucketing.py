@@ -18,8 +18,9 @@ from typing import ClassVar
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
-from unspool.data.batch import Batch, ragged_from_lists
+from unspool.data.batch import Batch
 from unspool.data.examples import Examples
 from unspool.data.random_numbers import Ints, random_bits, random_permutation
 from unspool.interfaces import Feed
@@ -196,6 +197,5 @@ def _unpad(tokens_NT: Tensor, lengths_N: Tensor) -> list[list[int]]:
 
 
 def _pad(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
-    all_rows = ragged_from_lists(rows)
-    places, lengths = torch.arange(len(rows)).numpy(), all_rows.lengths
-    return torch.from_numpy(all_rows.padded(places, lengths)), torch.from_numpy(lengths)
+    padded_NT = pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
+    return padded_NT, torch.tensor([len(row) for row in rows])

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from unspool.data.batch import Batch
 from unspool.data.conllu import TreeSentence, read_treebank
@@ -141,9 +142,7 @@ def arc_cost(alpha_WW: Tensor, arcs: list[tuple[int, int]]) -> Tensor:
 def pad_rows(rows: list[tuple[int, ...]], like: Batch | None = None) -> Batch:
     """A padded batch of rows without targets."""
     lengths_N = torch.tensor([len(row) for row in rows])
-    tokens_NT = torch.zeros(len(rows), int(lengths_N.max()), dtype=torch.long)
-    for at, row in enumerate(rows):
-        tokens_NT[at, : len(row)] = torch.tensor(row)
+    tokens_NT = pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
     made = Batch(tokens_NT, lengths_N, tokens_NT, torch.zeros(tokens_NT.shape))
     return made if like is None else made.to(like.inputs_NT.device)
 

@@ -70,24 +70,18 @@ def load_reward(name: str) -> Reward:
     return _wrap_plugin(name, function)
 
 
-def _shorten(text: str) -> str:
-    return repr(text if len(text) <= 60 else text[:60] + "…")
-
-
 def _wrap_plugin(name: str, function: Any) -> Reward:
     """Wrap a user's function so that its errors are reported in one line."""
 
     def reward(text: str, reference: str) -> float:
-        context = f"said {_shorten(text)} where {_shorten(reference)} was wanted"
+        context = f"for {text!r:.60} with the reference {reference!r:.60}"
         try:
             value = function(text, reference)
             value = value.item() if hasattr(value, "item") else value  # of NumPy, or of torch
         except (Exception, SystemExit) as error:
             raise ValueError(f"the reward {name!r} failed with {one_line(error)} ({context})") from error
-        if not isinstance(value, int | float):
-            raise ValueError(f"the reward {name!r} is {value!r:.60}, but must be a number ({context})")
-        if not math.isfinite(value):
-            raise ValueError(f"the reward {name!r} is {value}, but must be a finite number ({context})")
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            raise ValueError(f"the reward {name!r} is {value!r:.60}, but must be a finite number ({context})")
         return float(value)
 
     return reward

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from unspool.data.batch import Batch
 from unspool.decode.output import Output
@@ -117,9 +118,7 @@ def rollout_batch(
     ]
     lengths_N = torch.tensor([len(it) - 1 for it in sequences])
     skipped_N = torch.tensor([0 if model.is_encoder_decoder else len(it.prompt) - 1 for it in prompts])
-    tokens_NT = torch.zeros(len(sequences), int(lengths_N.max()) + 1, dtype=torch.long)
-    for row, sequence in enumerate(sequences):
-        tokens_NT[row, : len(sequence)] = torch.tensor(sequence)
+    tokens_NT = pad_sequence([torch.tensor(it) for it in sequences], batch_first=True)
     place_T = torch.arange(tokens_NT.shape[1] - 1)
     counts_NT = (place_T >= skipped_N[:, None]) & (place_T < lengths_N[:, None])
     rows_N = torch.tensor([it.row for it in prompts], device=batch.inputs_NT.device)

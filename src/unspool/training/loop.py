@@ -59,7 +59,10 @@ def training_loop(
                 folder.point({"update": at, "epoch": done.clock.epoch, "valid": found.nll, **rate})
         if folder is not None:
             regular = at % settings.checkpoint_every == 0 or run.over
-            late = _is_checkpoint_due(run, time.monotonic() - kept)
+            limit = settings.checkpoint_seconds
+            is_late = limit is not None and time.monotonic() - kept >= limit
+            # All processes ask, because only all together can write.
+            late = limit is not None and run.processes.sums([float(is_late)])[0] > 0
             if regular or done.stop or late or (better and settings.final == "best"):
                 done = replace(done, saved=folder.checkpoint(run, regular=regular))
                 kept = time.monotonic()
@@ -105,10 +108,3 @@ def _record_validation(run: Run, done: Update) -> bool:
         return True
     progress.stalled += 1
     return False
-
-
-def _is_checkpoint_due(run: Run, seconds: float) -> bool:
-    limit = run.settings.checkpoint_seconds
-    if limit is None:
-        return False
-    return run.processes.sums([float(seconds >= limit)])[0] > 0

@@ -116,13 +116,14 @@ class Recipe:
         `source_vocab_size` is the size of a separate source vocabulary.
         """
         table = dict(self.model)
-        if table.setdefault("vocab_size", vocab_size) < vocab_size:
-            raise ValueError(
-                f"model.vocab_size={table['vocab_size']} is too small for the {vocab_size} tokens of the "
-                "text: remove it to use the text's size"
-            )
+        _set_size(table, "vocab_size", vocab_size, "the text")
         if source_vocab_size is not None:
-            _set_source_vocab_size(table, source_vocab_size)
+            if not _has_setting(table, "source_vocab_size"):
+                raise ValueError(
+                    'text.kind = "separate" needs an encoder–decoder, but model.kind is '
+                    f"{table.get('kind')!r}: choose another kind of text or model"
+                )
+            _set_size(table, "source_vocab_size", source_vocab_size, "the sources")
         if labels and _has_setting(table, "labels"):
             table.setdefault("labels", list(labels))
         elif labels:
@@ -296,14 +297,9 @@ def _has_setting(table: Mapping[str, Any], name: str) -> bool:
     return kind is not None and name in {it.name for it in fields(kind)}
 
 
-def _set_source_vocab_size(table: dict[str, Any], vocab_size: int) -> None:
-    if not _has_setting(table, "source_vocab_size"):
+def _set_size(table: dict[str, Any], name: str, size: int, texts: str) -> None:
+    if table.setdefault(name, size) < size:
         raise ValueError(
-            f'text.kind = "separate" needs an encoder–decoder, but model.kind is {table.get("kind")!r}: '
-            "choose another kind of text or model"
-        )
-    if table.setdefault("source_vocab_size", vocab_size) < vocab_size:
-        raise ValueError(
-            f"model.source_vocab_size={table['source_vocab_size']} is too small for the {vocab_size} tokens "
-            "of the sources: remove it to use their size"
+            f"model.{name}={table[name]} is too small for the {size} tokens of {texts}: remove it to use "
+            "their number"
         )

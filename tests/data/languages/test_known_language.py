@@ -104,7 +104,7 @@ def test_bos_may_come_first():
 @pytest.mark.parametrize(
     ("prefix", "match"),
     [
-        ((0,), r"position 0 .* never says 0 \(<pad>\)"),
+        ((0,), r"position 0 .* token 0 \(<pad>\)"),
         ((4, 1), r"position 1 .* 1 \(<bos>\)"),
         ((999,), r"999 \(ids run to 7\)"),
         ((-1,), r"-1 \(ids run to 7\)"),
@@ -120,7 +120,7 @@ def test_an_impossible_prefix_is_an_error_and_has_no_probability(prefix, match):
 def test_a_prefix_does_not_end():
     language = Agreement()
     sentence = language.sample(Random(1))
-    with pytest.raises(ValueError, match=r"2 \(<eos>\) there; .* without its EOS"):
+    with pytest.raises(ValueError, match=r"2 \(<eos>\) cannot come there; .* without its EOS"):
         language.next([*sentence, 2])
     assert language.log_prob([*sentence, 2]) == -math.inf
 

@@ -74,9 +74,11 @@ class KnownLanguage(ABC, Generic[S]):
         state, tokens = self.start(), self._without_bos(prefix)
         for at, token in enumerate(tokens):
             if not self.chance(state, token) > 0.0 or token == self.eos:
+                last = self.vocab_size - 1
+                word = self.words[token] if 0 <= token <= last else f"ids run to {last}"
                 raise ValueError(
-                    f"the prefix is impossible from position {at} on: the language never says "
-                    f"{self._spelled(token)} there; give the words of a sentence, without its EOS"
+                    f"the prefix is impossible from position {at} on: token {token} ({word}) cannot come "
+                    "there; give the words of a sentence, without its EOS"
                 )
             state = self.after(state, token)
         return state
@@ -99,8 +101,7 @@ class KnownLanguage(ABC, Generic[S]):
 
     def spell(self, sentence: Sequence[int]) -> str:
         """The sentence as a line of text."""
-        words = self.words
-        return " ".join(words[token] for token in sentence)
+        return " ".join(map(self.words.__getitem__, sentence))
 
     def chance(self, state: S, token: int) -> float:
         """The probability of one next token; 0 for an id that does not exist."""
@@ -108,10 +109,6 @@ class KnownLanguage(ABC, Generic[S]):
 
     def _without_bos(self, tokens: Sequence[int]) -> Sequence[int]:
         return tokens[1:] if len(tokens) and tokens[0] == self.bos else tokens
-
-    def _spelled(self, token: int) -> str:
-        known = 0 <= token < self.vocab_size
-        return f"{token} ({self.words[token]})" if known else f"{token} (ids run to {self.vocab_size - 1})"
 
 
 @dataclass(frozen=True)
@@ -231,8 +228,8 @@ class TrueModel(Abilities):
             return None
         if not self.language.chance(row, token) > 0.0:
             raise ValueError(
-                f"token {token} cannot come here, in the language; a transform or a search has forced it: "
-                "the truth has nothing to say after it"
+                f"token {token} cannot come here: a transform or decoder has forced it, and the language has "
+                "no probabilities after it"
             )
         return self.language.after(row, token)
 
