@@ -63,7 +63,7 @@ def test_what_begins_later_is_tried_too(recipe):
         'auxiliary=[{kind="attention_near", begin=30}, {kind="reinforce", reward="builtins:print", begin=39}]'
     )
     layers = ["model.encoder_layers=2", "model.decoder_layers=2"]
-    with pytest.raises(ValueError, match="the reward 'builtins:print' is None, but must be a number"):
+    with pytest.raises(ValueError, match="the reward 'builtins:print' is None, but must be a finite number"):
         dry_run(recipe, [*layers, late], trust_code=True)
 
 
