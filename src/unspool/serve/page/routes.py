@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import asdict, dataclass
@@ -103,28 +102,8 @@ class RatingRoutes:
     def __init__(self, ratings: RatingSet) -> None:
         self._ratings = ratings
 
-    async def next(self, rater: Rater) -> dict[str, Any]:
+    def next(self, rater: Rater) -> dict[str, Any]:
         """GET /playground/rating: the next item of a rater; null if all are answered."""
-        return await asyncio.to_thread(self._next, rater)
-
-    async def answer(self, body: RatingAnswer) -> dict[str, Any]:
-        """POST /playground/rating: save the answer, then return the next item."""
-        try:
-            await asyncio.to_thread(self._ratings.record, body.rater, body.item, body.choice)
-        except BlockingIOError as error:
-            raise ApiError(503, "the answers are locked by another process: try again") from error
-        return await asyncio.to_thread(self._next, body.rater)
-
-    async def report(self) -> dict[str, Any]:
-        """GET /playground/rating-report: the results, with the names of the systems."""
-        try:
-            found = await asyncio.to_thread(report, self._ratings)
-        except FileNotFoundError as error:
-            raise ApiError(404, "key.json of this set is missing, which names the systems") from error
-        pairs = [{"systems": list(systems), **asdict(test)} for systems, test in found.pairs.items()]
-        return {**asdict(found), "pairs": pairs}
-
-    def _next(self, rater: str) -> dict[str, Any]:
         ratings, scale = self._ratings, self._ratings.scale
         item = ratings.next(rater)
         done = sum(answer.rater == rater.strip() for answer in ratings.answers())
@@ -135,6 +114,23 @@ class RatingRoutes:
             "items": len(ratings.items),
         }
 
+    def answer(self, body: RatingAnswer) -> dict[str, Any]:
+        """POST /playground/rating: save the answer, then return the next item."""
+        try:
+            self._ratings.record(body.rater, body.item, body.choice)
+        except BlockingIOError as error:
+            raise ApiError(503, "the answers are locked by another process: try again") from error
+        return self.next(body.rater)
+
+    def report(self) -> dict[str, Any]:
+        """GET /playground/rating-report: the results, with the names of the systems."""
+        try:
+            found = report(self._ratings)
+        except FileNotFoundError as error:
+            raise ApiError(404, "key.json of this set is missing, which names the systems") from error
+        pairs = [{"systems": list(systems), **asdict(test)} for systems, test in found.pairs.items()]
+        return {**asdict(found), "pairs": pairs}
+
 
 class LabRoutes:
     """Routes of the view Lab: claims with verdicts, and their figures."""
@@ -143,30 +139,27 @@ class LabRoutes:
         self._findings = {it.claim.name: it for it in findings}
         self._drawing = threading.Lock()  # matplotlib draws one figure at a time
 
-    async def claims(self) -> list[dict[str, Any]]:
+    def claims(self) -> list[dict[str, Any]]:
         """GET /playground/lab: all claims, without single results."""
         records = []
-        for each in self._findings.values():
-            record = each.record()
+        for it in self._findings.values():
+            record = it.record()
             seeds = [result["seed"] for result in record.pop("results")]
             records.append(
-                {**record, "measured": each.claim.measured, "limits": each.claim.limits, "seeds": seeds}
+                {**record, "measured": it.claim.measured, "limits": it.claim.limits, "seeds": seeds}
             )
         return records
 
-    async def figure(self, name: str) -> dict[str, str]:
+    def figure(self, name: str) -> dict[str, str]:
         """GET /playground/lab/{name}: the figure of a claim."""
         finding = self._findings.get(name)
         if finding is None or not finding.results:
             raise ApiError(404, f"no figure of {name!r:.80}: unknown claim, or not measured yet")
-        return {"svg": await asyncio.to_thread(self._draw, finding)}
-
-    def _draw(self, finding: Finding) -> str:
         try:
             from unspool.lab.report import figure_svg
 
             with self._drawing:
-                return figure_svg(finding)
+                return {"svg": figure_svg(finding)}
         except ImportError as error:
             raise ApiError(503, "figures need matplotlib: pip install unspool[figures]") from error
 
