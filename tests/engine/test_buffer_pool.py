@@ -10,7 +10,13 @@ import pytest
 import torch
 
 from unspool.engine import memory as memory_module
-from unspool.engine.memory import MAX_POOLED_FLOATS, POOLED_SIZES, empty_pooled, return_buffer, take_buffer
+from unspool.engine.memory import (
+    MAX_POOLED_FLOATS,
+    MIN_POOLED_FLOATS,
+    empty_pooled,
+    return_buffer,
+    take_buffer,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +78,7 @@ def test_exhausted_memory_is_an_error(monkeypatch):
         take_buffer(10)
 
 
-BIG = POOLED_SIZES.start
+BIG = MIN_POOLED_FLOATS
 
 
 def reach(array):
@@ -128,7 +134,7 @@ def test_memory_in_a_reference_cycle_returns_when_it_is_collected():
     assert empty_pooled(BIG).ctypes.data in where
 
 
-@pytest.mark.parametrize("size", [0, BIG - 1, POOLED_SIZES.stop])
+@pytest.mark.parametrize("size", [0, BIG - 1, MAX_POOLED_FLOATS + 1])
 def test_small_and_huge_arrays_are_not_pooled(size):
     array = empty_pooled(size)
     assert array.shape == (size,)
@@ -165,10 +171,10 @@ def test_threads_never_share_pooled_memory():
 ENDS = """
 import sys
 import torch
-from unspool.engine.memory import POOLED_SIZES, empty_pooled
-here = torch.from_numpy(empty_pooled(POOLED_SIZES.start))
-sys.held = empty_pooled(POOLED_SIZES.start)
-torch.held = torch.from_numpy(empty_pooled(POOLED_SIZES.start))
+from unspool.engine.memory import MIN_POOLED_FLOATS, empty_pooled
+here = torch.from_numpy(empty_pooled(MIN_POOLED_FLOATS))
+sys.held = empty_pooled(MIN_POOLED_FLOATS)
+torch.held = torch.from_numpy(empty_pooled(MIN_POOLED_FLOATS))
 """
 
 

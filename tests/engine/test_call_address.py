@@ -1,8 +1,7 @@
 import numpy as np
 from numba import cfunc, njit, types
 
-from unspool.engine.kernel import call_address
-from unspool.engine.memory import floats_at
+from unspool.engine.kernel import call_address, floats_at
 
 
 @cfunc(types.void(*[types.int64] * 6))

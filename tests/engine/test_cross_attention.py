@@ -24,13 +24,14 @@ def workspace(**arrays):
 
 @numba.njit
 def stored(shape, reader, rows, source, work):
-    store_source(shape, reader, rows, source, work, np.zeros(2, np.int64), 0)
+    store_source(np.zeros(2, np.int64), 0, rows.positions.size, shape, reader, rows, source, work.qkv)
 
 
 @numba.njit
 def looked(shape, layer, rows, source, work, said):
     cross_attention(shape, layer, rows, source, work, np.zeros(2, np.int64), 0, 1)
-    source_attention(shape, layer, rows, source, work, said, np.zeros(2, np.int64), 0)
+    queue, count, out = np.zeros(2, np.int64), rows.positions.size, said.source_attention
+    source_attention(queue, 0, count, shape, layer, rows, source, work, out)
 
 
 @pytest.fixture(scope="module")

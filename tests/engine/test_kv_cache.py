@@ -92,7 +92,7 @@ def test_keyless_blocks_have_one_key_before_all_values_of_a_layer():
 
 def test_unused_blocks_are_reused():
     rows = Rows(4)
-    begun = len(rows.cache.users)  # 64, or up to twice as many in the memory of a pool that is gone
+    begun = len(rows.cache.users)
     for _ in range(50):
         rows.write([3 * BLOCK] * 4)
         rows.rewind(3 * BLOCK)
@@ -116,7 +116,6 @@ def test_joined_rows_still_share_blocks():
 
 
 def test_a_cache_grows_and_reports_if_memory_is_exhausted(monkeypatch):
-    # Memory that others have left may be twice what is asked for: the pool would then not have to grow.
     monkeypatch.setattr(memory, "_idle_buffers", [])
     monkeypatch.setattr(memory, "MAX_POOLED_FLOATS", 0)
     rows = Rows(2)
@@ -136,7 +135,7 @@ def refuse_memory(monkeypatch):
         raise MemoryError
 
     monkeypatch.setattr(memory, "_idle_buffers", [])
-    monkeypatch.setattr("unspool.engine.kv_cache.take_buffer", refuse)
+    monkeypatch.setattr("unspool.engine.kv_cache.empty_pooled", refuse)
 
 
 def test_rows_are_unchanged_if_memory_runs_out_while_they_diverge(monkeypatch):
@@ -189,6 +188,7 @@ def test_shared_memory_counts_once_and_compact_frees_unused_memory():
 
 def test_the_memory_of_a_deleted_cache_is_reused_unless_it_has_other_users(monkeypatch):
     monkeypatch.setattr(memory, "_idle_buffers", [])
+    monkeypatch.setattr(memory, "MIN_POOLED_FLOATS", 1)
     pool = PagedKVCache.empty(SHAPE, 1)
     where = pool.kv.ctypes.data
     del pool

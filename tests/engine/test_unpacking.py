@@ -4,7 +4,7 @@ import torch
 from gguf.constants import GGMLQuantizationType
 from gguf.quants import dequantize
 
-from unspool.engine.weight_formats import GGML, INT8, Q4_0, Q4_1, Q4_K, Q5_K, Q6_K, Q8_0, UNPACK
+from unspool.engine.weight_formats import GGML, INT8, Q4_0, Q4_1, Q4_K, Q5_K, Q6_K, Q8_0
 
 
 def half(number):
@@ -14,7 +14,7 @@ def half(number):
 def unpacked(kind, block):
     assert len(block) == kind.block_bytes
     out = torch.empty(1, kind.block)
-    UNPACK[kind](torch.tensor([block], dtype=torch.uint8), out)
+    kind.unpack(torch.tensor([block], dtype=torch.uint8), out)
     return out[0].tolist()
 
 
@@ -73,7 +73,7 @@ def test_hand_computed_int8():
     codes = np.full((16, 16, 4), 128, np.uint8)  # four numbers of each of 16 rows, and so on
     codes[0, 0, 0], codes[0, 0, 1], codes[2, 3, 1] = 132, 1, 255
     out = torch.empty(16, 64)
-    UNPACK[INT8](torch.tensor([[*scales.tobytes(), *codes.tobytes()]], dtype=torch.uint8), out)
+    INT8.unpack(torch.tensor([[*scales.tobytes(), *codes.tobytes()]], dtype=torch.uint8), out)
     assert out[0].tolist() == [1.0, 0.25 * -127, *[0.0] * 62]
     assert out[3, 9] == 2 * 127
     assert int((out != 0).sum()) == 3

@@ -4,7 +4,7 @@ import itertools
 import pytest
 import torch
 
-from unspool.engine.stored_weights import ARENA_BYTES, CACHE_LINE_BYTES, WeightMemory
+from unspool.engine.memory import ARENA_BYTES, CACHE_LINE_BYTES, WeightMemory
 
 
 def test_tensors_are_contiguous_and_aligned_to_cache_lines():

@@ -21,9 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unspool.engine.dot_products import tile_of
-from unspool.engine.kernel import INT64_ZERO, inline_kernel, kernel
+from unspool.engine.kernel import INT64_ZERO, floats_at, inline_kernel, kernel, stack_alloc
 from unspool.engine.layers import soft_cap
-from unspool.engine.memory import floats_at, stack_alloc
 from unspool.engine.simd import (
     WIDTH,
     copy_floats,
@@ -44,7 +43,7 @@ from unspool.engine.simd import (
     vsum,
 )
 from unspool.engine.step_memory import CacheAndPositions, StepTokens, Workspace
-from unspool.engine.threads import barrier, claim, complete
+from unspool.engine.threads import chunk_phase
 from unspool.engine.weight_table import INPUTS, OUTPUTS, QKV, RELATIVE, WEIGHT, ModelShape
 
 BLOCK = 16
@@ -380,6 +379,20 @@ ROWS_PER_CHUNK = 4
 """Rows of such a chunk."""
 
 
+@chunk_phase
+def _attend_chunks(
+    chunk: int, layout: KVLayout, H: int, layer: int, inputs: AttentionInputs, q: Any, size: int, p: Any,
+    out: Any, row_count: int, each: int,
+) -> None:  # fmt: skip
+    count, cuts, sequences = inputs.positions.size, H // each, inputs.sequences
+    n, head = chunk // cuts * row_count, chunk % cuts * each
+    if count < MIN_ROWS_TO_GROUP and head == 0 and (n == 0 or sequences[n] != sequences[n - 1]):
+        since, length = _visible_range(inputs, n)
+        read_ahead(inputs.kv, inputs.starts[sequences[n]], layout, layer, since, length, p, INT64_ZERO)
+    rows, heads = (n, min(n + row_count, count)), (head, head + each)
+    attend(layout, H, layer, inputs, q, size, rows, heads, p, out)
+
+
 @kernel
 def self_attention(
     shape: ModelShape, parts: Any, layer: int, rows: StepTokens, context: CacheAndPositions, work: Workspace,
@@ -398,24 +411,7 @@ def self_attention(
     )  # fmt: skip
     p = floats_at(stack_alloc(SCORE_FLOATS + INT64_ZERO), SCORE_FLOATS)
     row_count, each = ROWS_PER_CHUNK if count >= MIN_ROWS_TO_GROUP else 1, heads_per_chunk(H, count, threads)
-    cuts = H // each
-    chunks = (count + row_count - 1) // row_count * cuts
-    chunk = claim(queue, phase)
-    while chunk < chunks:
-        n, head = chunk // cuts * row_count, chunk % cuts * each
-        if count < MIN_ROWS_TO_GROUP and head == 0 and (n == 0 or rows.sequences[n] != rows.sequences[n - 1]):
-            since = max(rows.attended[n] - context.windows[layer], 0)
-            read_ahead(
-                context.kv,
-                context.starts[rows.sequences[n]],
-                layout,
-                layer,
-                since,
-                rows.attended[n],
-                p,
-                INT64_ZERO,
-            )
-        some, which = (n, min(n + row_count, count)), (head, head + each)
-        attend(layout, H, layer, inputs, work.qkv, size, some, which, p, work.mixed)
-        chunk = complete(queue, phase)
-    return barrier(queue, phase, chunks)
+    chunks = (count + row_count - 1) // row_count * (H // each)
+    return _attend_chunks(
+        queue, phase, chunks, layout, H, layer, inputs, work.qkv, size, p, work.mixed, row_count, each
+    )

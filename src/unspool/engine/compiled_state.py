@@ -159,7 +159,7 @@ class CompiledState:
         """Append texts; the Step after each, with log-probabilities of early layers (0: no block)."""
         tokens, counts_N, last_N = self._flat(texts, None)
         output = self.engine.read(self.kv_cache, tokens, counts_N, layers)
-        early_NED = output.early[:, last_N].swapaxes(0, 1)
+        early_NED = output.early[last_N]
         N, E, D = early_NED.shape
         early = self.predict_step(torch.from_numpy(early_NED.reshape(N * E, D))).logp_NV
         return replace(

@@ -25,8 +25,7 @@ from unspool.engine.attention import (
     score_block,
     store_heads,
 )
-from unspool.engine.kernel import INT64_ZERO, kernel
-from unspool.engine.memory import floats_at, stack_alloc
+from unspool.engine.kernel import INT64_ZERO, floats_at, kernel, stack_alloc
 from unspool.engine.simd import (
     WIDTH,
     fma,
@@ -42,7 +41,9 @@ from unspool.engine.simd import (
     vmul,
     vsum,
 )
-from unspool.engine.threads import barrier, claim, complete
+from unspool.engine.step_memory import SourceKV, StepTokens, Workspace
+from unspool.engine.threads import chunk_phase
+from unspool.engine.weight_table import ModelShape
 
 ONE = np.float32(1)
 NO_WINDOW: Any = np.int64(2**40)
@@ -53,20 +54,14 @@ MAX_ROWS_PER_CHUNK = 8
 """Rows of one source in a chunk, at most."""
 
 
-@kernel
-def store_source(shape: Any, reader: int, rows: Any, source: Any, work: Any, queue: Any, phase: int) -> int:
-    """Store the keys and values in work.qkv in the blocks, for one layer of the decoder."""
-    layout, count = kv_layout(shape.kv_heads, shape.head_width), rows.positions.size
-    size = shape.kv_heads * shape.head_width
-    n = claim(queue, phase)
-    while n < count:
-        position = rows.positions[n]
-        block = source.starts[rows.sequences[n], position // BLOCK]
-        for value in range(2):
-            begin = (2 * n + value) * size
-            store_heads(work.qkv, begin, layout, value, reader, position, source.kv, block)
-        n = complete(queue, phase)
-    return barrier(queue, phase, count)
+@chunk_phase
+def store_source(n: int, shape: ModelShape, reader: int, rows: StepTokens, source: SourceKV, kv: Any) -> None:
+    """Store the keys and values of row n of `kv` in the blocks, for one layer of the decoder."""
+    layout, size = kv_layout(shape.kv_heads, shape.head_width), shape.kv_heads * shape.head_width
+    position = rows.positions[n]
+    block = source.starts[rows.sequences[n], position // BLOCK]
+    for value in range(2):
+        store_heads(kv, (2 * n + value) * size, layout, value, reader, position, source.kv, block)
 
 
 @kernel
@@ -83,17 +78,30 @@ def _end_of_group(rows: Any, source: Any, n: int) -> int:
     return last
 
 
+@chunk_phase
+def _attend_chunks(
+    chunk: int, shape: ModelShape, layer: int, rows: StepTokens, source: SourceKV, inputs: AttentionInputs,
+    q: Any, p: Any, out: Any, each: int,
+) -> None:  # fmt: skip
+    H, cuts = shape.heads, shape.heads // each
+    n, head = chunk // cuts, chunk % cuts * each
+    last = _end_of_group(rows, source, n)
+    if last > n:
+        layout, size = kv_layout(shape.kv_heads, shape.head_width), H * shape.head_width
+        attend(layout, H, layer, inputs, q, size, (n, last), (head, head + each), p, out)
+
+
 @kernel
 def cross_attention(
-    shape: Any, layer: int, rows: Any, source: Any, work: Any, queue: Any, phase: int, threads: int
-) -> int:
+    shape: ModelShape, layer: int, rows: StepTokens, source: SourceKV, work: Workspace, queue: Any,
+    phase: int, threads: int,
+) -> int:  # fmt: skip
     """Attention of every head of every row, whose queries are in work.qkv, into work.mixed.
 
     A chunk is some or all heads of neighbouring rows with one source (those of a beam), so that its keys and
     values stay in the cache.
     """
     H, count, lengths = shape.heads, rows.positions.size, source.lengths
-    layout, size = kv_layout(shape.kv_heads, shape.head_width), H * shape.head_width
     # Without relative positions; the arrays given for them are not read.
     inputs = AttentionInputs(
         source.kv, source.starts, rows.sequences, lengths, False, NO_WINDOW, NO_CAP, work.source_scores,
@@ -101,16 +109,10 @@ def cross_attention(
     )  # fmt: skip
     p = floats_at(stack_alloc(SCORE_FLOATS + INT64_ZERO), SCORE_FLOATS)
     each = heads_per_chunk(H, count, threads)
-    cuts = H // each
-    chunk = claim(queue, phase)
-    while chunk < count * cuts:
-        n, head = chunk // cuts, chunk % cuts * each
-        last = _end_of_group(rows, source, n)
-        if last > n:
-            some, which = (n, last), (head, head + each)
-            attend(layout, H, layer, inputs, work.qkv, size, some, which, p, work.mixed)
-        chunk = complete(queue, phase)
-    return barrier(queue, phase, count * cuts)
+    chunks = count * (H // each)
+    return _attend_chunks(
+        queue, phase, chunks, shape, layer, rows, source, inputs, work.qkv, p, work.mixed, each
+    )
 
 
 @kernel
@@ -129,46 +131,28 @@ def softmax(p: Any, at: int, size: int) -> None:
         store(p, i, vdiv(load(p, i), norm))
 
 
-@kernel
+@chunk_phase
 def source_attention(
-    shape: Any, layer: int, rows: Any, source: Any, work: Any, outputs: Any, queue: Any, phase: int
-) -> int:
-    """Write outputs.source_attention of each row, 0 behind the end of its source."""
+    n: int, shape: ModelShape, layer: int, rows: StepTokens, source: SourceKV, work: Workspace, out: Any
+) -> None:
+    """Write `StepOutputs.source_attention` of row n to `out`, 0 behind the end of its source."""
     H, K, I = shape.heads, shape.kv_heads, shape.head_width  # noqa: E741
-    count = rows.positions.size
-    width = outputs.source_attention.size // count
-    scale, share = splat(ONE / np.sqrt(np.float32(I))), splat(ONE / np.float32(H))
-    lowest, nothing = splat(MASKED_SCORE), splat(ZERO)
-    n = claim(queue, phase)
-    while n < count:
-        at, length = n * width, source.lengths[rows.sequences[n]]
-        starts = source.starts[rows.sequences[n]]
-        filled = (length + WIDTH - 1) // WIDTH * WIDTH
-        for i in range(at, at + width, WIDTH):
-            store(outputs.source_attention, i, nothing)
-        for head in range(H):
-            base = offset_in_block(kv_layout(K, I), layer, head // (H // K), INT64_ZERO)
-            for s in range(0, length, BLOCK):
-                key = starts[s // BLOCK] + base
-                tokens = min(BLOCK, length - s)
-                score_block(
-                    work.qkv, (n * H + head) * I, source.kv, key, tokens, I, work.source_scores, at + s
-                )
-            for s in range(0, filled, WIDTH):
-                scores = vmul(load(work.source_scores, at + s), scale)
-                store(work.source_scores, at + s, select_first(scores, length - s, lowest))
-            softmax(work.source_scores, at, filled)
-            for s in range(0, filled, WIDTH):
-                store(
-                    outputs.source_attention,
-                    at + s,
-                    fma(load(work.source_scores, at + s), share, load(outputs.source_attention, at + s)),
-                )
+    scores, nothing = work.source_scores, splat(ZERO)
+    width, length = out.size // rows.positions.size, source.lengths[rows.sequences[n]]
+    at, filled = n * width, (length + WIDTH - 1) // WIDTH * WIDTH
+    starts, scale, share = source.starts[rows.sequences[n]], ONE / np.sqrt(np.float32(I)), ONE / np.float32(H)
+    for i in range(at, at + width, WIDTH):
+        store(out, i, nothing)
+    for head in range(H):
+        base = offset_in_block(kv_layout(K, I), layer, head // (H // K), INT64_ZERO)
+        for s in range(0, length, BLOCK):
+            key, tokens = starts[s // BLOCK] + base, min(BLOCK, length - s)
+            score_block(work.qkv, (n * H + head) * I, source.kv, key, tokens, I, scores, at + s)
         for s in range(0, filled, WIDTH):
-            store(
-                outputs.source_attention,
-                at + s,
-                select_first(load(outputs.source_attention, at + s), length - s, nothing),
-            )
-        n = complete(queue, phase)
-    return barrier(queue, phase, count)
+            scaled = vmul(load(scores, at + s), splat(scale))
+            store(scores, at + s, select_first(scaled, length - s, splat(MASKED_SCORE)))
+        softmax(scores, at, filled)
+        for i in range(at, at + filled, WIDTH):
+            store(out, i, fma(load(scores, i), splat(share), load(out, i)))
+    for s in range(0, filled, WIDTH):
+        store(out, at + s, select_first(load(out, at + s), length - s, nothing))

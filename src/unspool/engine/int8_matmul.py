@@ -19,8 +19,7 @@ from numba import types
 from numba.core import cgutils
 
 from unspool.engine.dense_matmul import Outputs
-from unspool.engine.kernel import INT64_ZERO, inline_kernel, kernel, llvm_intrinsic
-from unspool.engine.memory import floats_at, stack_alloc
+from unspool.engine.kernel import INT64_ZERO, floats_at, inline_kernel, kernel, llvm_intrinsic, stack_alloc
 from unspool.engine.simd import (
     BOUNDSCHECK,
     FLOAT,

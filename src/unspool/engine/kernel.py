@@ -1,4 +1,4 @@
-"""Decorators that compile kernels with numba.
+"""Decorators that compile kernels with numba, and the memory that kernels use.
 
     @kernel, @inline_kernel   compiled into the kernels and entries that call them
     @entry                    called from Python without the GIL, compiled once and cached on disk
@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 from llvmlite import ir
 from numba import cfunc, njit, types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -113,3 +114,50 @@ def _call_address(builder: Any, address: Any, *values: Any) -> None:
 
 call_address = instruction(_call_address, types.void, *[types.int64] * 7)
 """Call the void function of six int64 at an address, so that many kernels share one compiled function."""
+
+
+# ── arrays at an address: memory of torch or of a mapped file, which the caller keeps alive ──────
+
+
+def _array_at(dtype: Any) -> Any:
+    kind = types.Array(dtype, 1, "C")
+
+    def build(context: Any, builder: Any, _: Any, args: Any) -> Any:
+        address, size = args
+        array = context.make_array(kind)(context, builder)
+        itemsize = context.get_constant(types.intp, kind.dtype.bitwidth // 8)
+        array.data = builder.inttoptr(address, context.get_data_type(kind.dtype).as_pointer())
+        array.shape, array.strides = (cgutils.pack_array(builder, [it]) for it in (size, itemsize))
+        array.itemsize, array.nitems = itemsize, size
+        return array._getvalue()  # meminfo and parent are null: the array does not own its memory
+
+    @llvm_intrinsic
+    def array_at(_: Any, address: Any, size: Any) -> Any:
+        return kind(types.int64, types.int64), build
+
+    return array_at
+
+
+floats_at = _array_at(types.float32)
+"""The float32 array at (address, size)."""
+bytes_at = _array_at(types.uint8)
+"""The uint8 array at (address, size)."""
+
+
+MAX_STACK_FLOATS = 65536
+"""Floats that a kernel may allocate on the stack: a quarter of a megabyte."""
+
+
+def _stack_alloc(builder: Any, size: Any) -> Any:
+    memory = builder.alloca(ir.FloatType(), size)
+    memory.align = 64
+    return builder.ptrtoint(memory, ir.IntType(64))
+
+
+stack_alloc = instruction(_stack_alloc, types.int64, types.int64)
+"""The address of so many float32 on this thread's stack, valid until the calling kernel returns.
+
+    tile = floats_at(stack_alloc(size), size)
+
+Do not pass a literal size: LLVM would split the memory into single numbers.
+"""

@@ -9,7 +9,6 @@ papers.bib: kwon2023efficient). Unused blocks are reused.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from unspool.engine.attention import BLOCK
 from unspool.engine.compile_cache import CompiledEntry
 from unspool.engine.kernel import INT64_ZERO, entry
-from unspool.engine.memory import return_buffer, take_buffer
+from unspool.engine.memory import empty_pooled
 from unspool.engine.simd import copy_floats
 from unspool.engine.weight_table import ModelShape
 
@@ -85,8 +84,6 @@ MAX_INITIAL_FLOATS = 2**25
 MAX_SPARE_FACTOR = 4
 """`compact` shrinks a cache with more than so many times the blocks in use."""
 NO_BLOCK = -1
-SOLE_REFERENCE = 2
-"""`sys.getrefcount` of an attribute without other references."""
 
 
 @dataclass
@@ -181,7 +178,7 @@ class PagedKVCache:
 
     def _grow(self, blocks: int) -> None:
         try:
-            larger = take_buffer(blocks * self.block_size)
+            larger = empty_pooled(blocks * self.block_size)
         except MemoryError:
             needed = blocks * self.block_size * 4 / 2**30
             raise MemoryError(
@@ -189,17 +186,10 @@ class PagedKVCache:
                 "reduce batch_size, beam width or max_new_tokens"
             ) from None
         larger[: self.kv.size] = self.kv
-        if sys.getrefcount(self.kv) == SOLE_REFERENCE:
-            return_buffer(self.kv)
         self.kv = larger
-        users = np.zeros(larger.size // self.block_size, np.int64)
+        users = np.zeros(blocks, np.int64)
         users[: len(self.users)] = self.users
         self.users = users
-
-    def __del__(self) -> None:
-        """Return the memory to the pool (`memory`), unless it has other users."""
-        if sys.getrefcount(self.kv) == SOLE_REFERENCE:
-            return_buffer(self.kv)
 
     def _count_users(self) -> None:
         self._writable = 0

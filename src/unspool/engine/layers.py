@@ -13,15 +13,12 @@ The torch modules with the same equations are in `nn`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from unspool.engine.dense_matmul import chunk_size
-from unspool.engine.kernel import inline_kernel, kernel
+from unspool.engine.kernel import floats_at, inline_kernel, kernel
 from unspool.engine.log_softmax import log_softmax
-from unspool.engine.memory import floats_at
 from unspool.engine.simd import (
     WIDTH,
     add_floats,
@@ -38,8 +35,8 @@ from unspool.engine.simd import (
     vsum,
     vtanh,
 )
-from unspool.engine.threads import barrier, claim, complete
-from unspool.engine.weight_table import BIAS, GEGLU, GELU, GELU_TANH, INPUTS, OUTPUTS, RELU, RMS, SILU, WEIGHT
+from unspool.engine.threads import chunk_phase
+from unspool.engine.weight_table import BIAS, GEGLU, GELU, GELU_TANH, RELU, RMS, WEIGHT
 
 
 @kernel
@@ -58,51 +55,29 @@ def soft_cap(z: Any, at: int, size: int, scale: Any, cap: Any) -> None:
             i += 1
 
 
-def matmul_phase(product: Callable[..., Any]) -> Callable[..., int]:
-    """The phase y = x · Wᵀ + b, with a kernel that computes a range of outputs."""
-
-    @kernel
-    def multiply(part: Any, x: Any, rows: int, y: Any, queue: Any, phase: int, threads: int) -> int:
-        outputs = part[OUTPUTS]
-        size = chunk_size(outputs, part[INPUTS], rows, threads)
-        chunks = (outputs + size - 1) // size
-        chunk = claim(queue, phase)
-        while chunk < chunks:
-            product(part, x, rows, y, chunk * size, min(outputs, (chunk + 1) * size))
-            chunk = complete(queue, phase)
-        return barrier(queue, phase, chunks)
-
-    return multiply
+@chunk_phase
+def log_softmax_phase(n: int, logp: Any, log_norm: Any, cap: Any) -> None:
+    """Turn the logits of each row, capped if cap ≠ 0, into log-probabilities in place."""
+    size = logp.size // log_norm.size
+    if cap != 0:
+        soft_cap(logp, n * size, size, np.float32(1), cap)
+    log_norm[n] = log_softmax(logp, n * size, size)
 
 
-@kernel
-def log_softmax_phase(logp: Any, log_norm: Any, cap: Any, queue: Any, phase: int) -> int:
-    """The phase that turns the logits of every row, capped if cap ≠ 0, into log-probabilities in place."""
-    count = log_norm.size
-    size = logp.size // count
-    n = claim(queue, phase)
-    while n < count:
-        if cap != 0:
-            soft_cap(logp, n * size, size, np.float32(1), cap)
-        log_norm[n] = log_softmax(logp, n * size, size)
-        n = complete(queue, phase)
-    return barrier(queue, phase, count)
-
-
-HALF, ONE = np.float32(0.5), np.float32(1)
+ZERO, HALF, ONE = np.float32(0), np.float32(0.5), np.float32(1)
 ROOT_HALF = np.float32(math.sqrt(0.5))
 GELU_CUBIC, GELU_SLOPE = np.float32(0.044715), np.float32(2 * math.sqrt(2 / math.pi))
 
 
 @inline_kernel
-def _gelu_slope(x: Any) -> Any:
-    """2u."""
-    return vmul(vmul(x, fma(vmul(x, x), splat(GELU_CUBIC), splat(ONE))), splat(GELU_SLOPE))
-
-
-@kernel
-def _gelu_tanh(x: Any) -> Any:
-    return vmul_sigmoid(x, _gelu_slope(x))
+def _activate(kind: int, x: Any) -> Any:
+    """f(x) of a vector, for all but the exact GELU."""
+    if kind == RELU:
+        return vmax(splat(ZERO), x)
+    if kind in (GELU_TANH, GEGLU):
+        slope = vmul(vmul(x, fma(vmul(x, x), splat(GELU_CUBIC), splat(ONE))), splat(GELU_SLOPE))
+        return vmul_sigmoid(x, slope)
+    return vmul_sigmoid(x, x)
 
 
 @kernel
@@ -110,43 +85,23 @@ def gated_activation(kind: int, x: Any, gate: int, up: int, y: Any, to: int, siz
     """y[to …] = f(x[gate …]) · x[up …] for `size` numbers."""
     even = size // WIDTH * WIDTH
     for i in range(0, even, WIDTH):
-        g = load(x, gate + i)
-        slope = _gelu_slope(g) if kind == GEGLU else g
-        store(y, to + i, vmul(vmul_sigmoid(g, slope), load(x, up + i)))
+        store(y, to + i, vmul(_activate(kind, load(x, gate + i)), load(x, up + i)))
     for i in range(even, size):
-        g = splat(x[gate + i])
-        slope = _gelu_slope(g) if kind == GEGLU else g
-        y[to + i] = first_element(vmul(vmul_sigmoid(g, slope), splat(x[up + i])))
+        y[to + i] = first_element(vmul(_activate(kind, splat(x[gate + i])), splat(x[up + i])))
 
 
 @kernel
 def activation(kind: int, x: Any, at: int, y: Any, to: int, size: int) -> None:
     """y[to …] = f(x[at …]) for `size` numbers; x and y may be the same."""
-    even = size // WIDTH * WIDTH
-    if kind == RELU:
-        zero = splat(np.float32(0))
-        for i in range(0, even, WIDTH):
-            store(y, to + i, vmax(zero, load(x, at + i)))
-        for i in range(even, size):
-            y[to + i] = first_element(vmax(zero, splat(x[at + i])))
-    elif kind == GELU:
+    if kind == GELU:
         for i in range(size):
             y[to + i] = x[at + i] * HALF * np.float32(math.erfc(-x[at + i] * ROOT_HALF))
-    elif kind == GELU_TANH:
-        for i in range(0, even, WIDTH):
-            store(y, to + i, _gelu_tanh(load(x, at + i)))
-        for i in range(even, size):
-            y[to + i] = first_element(_gelu_tanh(splat(x[at + i])))
-    elif kind == SILU:
-        for i in range(0, even, WIDTH):
-            vector = load(x, at + i)
-            store(y, to + i, vmul_sigmoid(vector, vector))
-        for i in range(even, size):
-            vector = splat(x[at + i])
-            y[to + i] = first_element(vmul_sigmoid(vector, vector))
-
-
-ZERO, ONE = np.float32(0), np.float32(1)
+        return
+    even = size // WIDTH * WIDTH
+    for i in range(0, even, WIDTH):
+        store(y, to + i, _activate(kind, load(x, at + i)))
+    for i in range(even, size):
+        y[to + i] = first_element(_activate(kind, splat(x[at + i])))
 
 
 @kernel

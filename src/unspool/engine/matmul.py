@@ -2,8 +2,7 @@
 
     y_NO = x_NI · W_OIᵀ + b_O
 
-W is a part of the weight table: one matrix, or up to three stacked matrices of different formats. If one of
-them is INT8, `prepare` each row of x first.
+W is a part of the weight table: one matrix, or up to three stacked matrices of different formats.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 from unspool.engine import dense_matmul, int8_matmul, packed_matmul
-from unspool.engine.dense_matmul import Outputs
+from unspool.engine.dense_matmul import Outputs, chunk_size
 from unspool.engine.int8_matmul import Inputs
-from unspool.engine.kernel import INT64_ZERO, call_address, inline_kernel, kernel
-from unspool.engine.memory import bytes_at, floats_at
+from unspool.engine.kernel import INT64_ZERO, bytes_at, call_address, floats_at, inline_kernel, kernel
 from unspool.engine.simd import add_floats
+from unspool.engine.threads import chunk_phase
 from unspool.engine.weight_formats import FLOAT32, NUMBER_INT8
 from unspool.engine.weight_table import BIAS, END, FORMAT, FUNCTION, INPUTS, OUTPUTS, PIECE, PIECES, WEIGHT
 
@@ -28,12 +27,6 @@ def needs_prepared_inputs(part: Any) -> bool:
         or part[PIECE + FORMAT] == NUMBER_INT8
         or part[2 * PIECE + FORMAT] == NUMBER_INT8
     )
-
-
-@kernel
-def prepare(part: Any, inputs: Inputs, n: int) -> None:
-    """Prepare row n for INT8 weights."""
-    int8_matmul.prepare(inputs.x, part[INPUTS], n, inputs.prepared)
 
 
 @kernel
@@ -59,6 +52,26 @@ def product(part: Any, x: Inputs, rows: int, y: Any, first: int, last: int) -> N
         bias = floats_at(part[BIAS], outputs)
         for n in range(rows):
             add_floats(bias, first, y, n * outputs + first, last - first)
+
+
+@chunk_phase
+def _prepare_rows(n: int, part: Any, x: Inputs) -> None:
+    int8_matmul.prepare(x.x, part[INPUTS], n, x.prepared)
+
+
+@chunk_phase
+def _multiply_chunks(chunk: int, part: Any, x: Inputs, rows: int, y: Any, size: int) -> None:
+    product(part, x, rows, y, chunk * size, min(part[OUTPUTS], (chunk + 1) * size))
+
+
+@kernel
+def matmul_phase(part: Any, x: Inputs, rows: int, y: Any, queue: Any, phase: int, threads: int) -> int:
+    """y = x · Wᵀ + b; for INT8 weights, a phase before it prepares the rows of x."""
+    if needs_prepared_inputs(part):
+        phase = _prepare_rows(queue, phase, rows, part, x)
+    size = chunk_size(part[OUTPUTS], part[INPUTS], rows, threads)
+    chunks = (part[OUTPUTS] + size - 1) // size
+    return _multiply_chunks(queue, phase, chunks, part, x, rows, y, size)
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""Memory for kernels: aligned arrays, a buffer pool, arrays at an address, and stack memory.
+"""Memory for kernels: aligned arrays, a buffer pool, and arenas for weights.
 
 The operating system clears every page that it hands out and takes back large freed blocks. For [64, 49152]
 log-probabilities this takes longer than computing them. Large pages are slow to get, and if memory is
@@ -11,36 +11,34 @@ from __future__ import annotations
 import math
 import os
 import threading
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
+import torch
 from numpy.typing import NDArray
-
-from unspool.engine.kernel import llvm_intrinsic
+from torch import Tensor
 
 Floats = NDArray[np.float32]
 
 CACHE_LINE_BYTES = 64
 MAX_POOLED_FLOATS = 2**26
 """Idle floats in the pool, at most: a quarter of a gigabyte."""
-POOLED_SIZES = range(2**14, 2**24 + 1)
-"""Sizes that `empty_pooled` pools. malloc keeps smaller ones; larger ones are not results of a step."""
-MAX_STACK_FLOATS = 65536
-"""Floats that a kernel may allocate on the stack: a quarter of a megabyte."""
+MIN_POOLED_FLOATS = 2**14
+"""Floats of a pooled array, at least; malloc keeps smaller ones."""
 
 _idle_buffers: list[Floats] = []
 _pool_lock = threading.RLock()  # reentrant: garbage collection may return a buffer while one is taken
 
 
-def empty_aligned(*shape: int) -> Floats:
-    """An uninitialised float32 array aligned to a cache line: a vector across two lines costs twice."""
-    size = 4 * math.prod(shape)
+def _aligned_bytes(size: int) -> NDArray[np.uint8]:
     memory = np.empty(size + CACHE_LINE_BYTES, np.uint8)
     start = -memory.ctypes.data % CACHE_LINE_BYTES
-    return memory[start : start + size].view(np.float32).reshape(shape)
+    return memory[start : start + size]
+
+
+def empty_aligned(*shape: int) -> Floats:
+    """An uninitialised float32 array aligned to a cache line: a vector across two lines costs twice."""
+    return _aligned_bytes(4 * math.prod(shape)).view(np.float32).reshape(shape)
 
 
 def take_buffer(size: int) -> Floats:
@@ -87,7 +85,7 @@ class PooledBuffer:
 def empty_pooled(*shape: int) -> Floats:
     """An uninitialised array whose memory returns to the pool when its last view is gone."""
     size = int(np.prod(shape, dtype=np.int64))
-    if size not in POOLED_SIZES:
+    if size < MIN_POOLED_FLOATS:
         return empty_aligned(*shape)
     buffer: Floats = np.asarray(PooledBuffer(take_buffer(size)))
     return buffer[:size].reshape(shape)
@@ -102,49 +100,42 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-# ── arrays at an address: memory of torch or of a mapped file, which the caller keeps alive ──────
+ARENA_BYTES = 2**25
+"""Bytes of an arena. Tensors larger than a quarter of it are allocated separately."""
 
 
-def _array_at(kind: types.Array) -> Any:
-    """An intrinsic of (address, size): the contiguous array of this type at the address."""
+class WeightMemory:
+    """Arena allocator for weights, in large arrays for which the system uses 2 MB pages.
 
-    def build(context: Any, builder: Any, _: Any, args: Any) -> Any:
-        address, size = args
-        array = context.make_array(kind)(context, builder)
-        itemsize = context.get_constant(types.intp, kind.dtype.bitwidth // 8)
-        array.data = builder.inttoptr(address, context.get_data_type(kind.dtype).as_pointer())
-        array.shape, array.strides = (cgutils.pack_array(builder, [it]) for it in (size, itemsize))
-        array.itemsize, array.nitems = itemsize, size
-        return array._getvalue()  # meminfo and parent are null: the array does not own its memory
-
-    return kind(types.int64, types.int64), build
-
-
-@llvm_intrinsic
-def floats_at(_: Any, address: Any, size: Any) -> Any:
-    """The float32 array at an address."""
-    return _array_at(types.Array(types.float32, 1, "C"))
-
-
-@llvm_intrinsic
-def bytes_at(_: Any, address: Any, size: Any) -> Any:
-    """The uint8 array at an address."""
-    return _array_at(types.Array(types.uint8, 1, "C"))
-
-
-@llvm_intrinsic
-def stack_alloc(_: Any, size: Any) -> Any:
-    """The address of so many float32 on this thread's stack, valid until the calling kernel returns.
-
-        tile = floats_at(stack_alloc(size), size)
-
-    An intrinsic, because a function would free the memory when it returns. Do not pass a literal size: LLVM
-    would split the memory into single numbers.
+    A step reads all weights. With 2 MB pages instead of 4 kB the processor looks up fewer pages and reads an
+    eighth faster. numpy requests such pages for arrays of several megabytes; torch does not, and most
+    matrices are smaller. An arena is freed with its last tensor.
     """
 
-    def build(_: Any, builder: Any, __: Any, args: Any) -> Any:
-        memory = builder.alloca(ir.FloatType(), args[0])
-        memory.align = 64
-        return builder.ptrtoint(memory, ir.IntType(64))
+    def __init__(self) -> None:
+        self._left = np.empty(0, np.uint8)
+        self._cutting = threading.Lock()
 
-    return types.int64(types.int64), build
+    def empty(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
+        """An uninitialised tensor, like `torch.empty`."""
+        size = math.prod(shape) * dtype.itemsize
+        if size == 0:
+            return torch.empty(tuple(shape), dtype=dtype)
+        memory = _aligned_bytes(size) if size > ARENA_BYTES // 4 else self._cut(size)
+        return torch.from_numpy(memory).view(dtype).reshape(tuple(shape))
+
+    def copy(self, tensor: Tensor) -> Tensor:
+        """A copy of a tensor in an arena."""
+        return self.empty(tensor.shape, tensor.dtype).copy_(tensor)
+
+    def _cut(self, size: int) -> NDArray[np.uint8]:
+        rounded = -(-size // CACHE_LINE_BYTES) * CACHE_LINE_BYTES
+        with self._cutting:
+            if rounded > self._left.size:
+                self._left = _aligned_bytes(ARENA_BYTES)
+            taken, self._left = self._left[:size], self._left[rounded:]
+        return taken
+
+
+WEIGHT_MEMORY = WeightMemory()
+"""The arenas of this process."""

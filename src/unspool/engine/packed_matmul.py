@@ -23,8 +23,16 @@ from numba import types
 from unspool.engine import dense_matmul
 from unspool.engine.compile_cache import CompileNotice
 from unspool.engine.dense_matmul import GROUP, Outputs
-from unspool.engine.kernel import c_callback, call_address, inline_kernel, kernel
-from unspool.engine.memory import MAX_STACK_FLOATS, bytes_at, floats_at, stack_alloc
+from unspool.engine.kernel import (
+    MAX_STACK_FLOATS,
+    bytes_at,
+    c_callback,
+    call_address,
+    floats_at,
+    inline_kernel,
+    kernel,
+    stack_alloc,
+)
 from unspool.engine.simd import WIDTH, fma, load, splat, store, vadd, vmul, vsum
 from unspool.engine.simd_bytes import (
     bfloat16_to_float32,

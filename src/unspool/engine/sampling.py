@@ -56,7 +56,7 @@ from unspool.engine.sampling_passes import (
     sum_weights,
     truncate_below,
 )
-from unspool.engine.threads import barrier, claim, complete
+from unspool.engine.threads import chunk_phase, claim
 from unspool.engine.truncation import share_bound
 
 
@@ -214,18 +214,20 @@ def draw_row(scores: Any, size: int, codes: Any, parameters: Any, u: float, scra
     return token, np.log(scratch.weight[place] / normaliser.total), is_certain and is_exact
 
 
+@chunk_phase
+def _draw_phase(
+    row: int, scores: Any, codes: Any, parameters: Any, u: Any, drawn: Drawn, scratch: Scratch
+) -> None:
+    result = draw_row(scores[row], scores.shape[1], codes, parameters, u[row], scratch)
+    drawn.token[row], drawn.logp[row], drawn.certain[row] = result
+
+
 @kernel
-def _draw_chunks(
+def _draw_rows(
     scores: Any, codes: Any, parameters: Any, u: Any, drawn: Drawn, memory: Any, queue: Any
 ) -> None:
-    """Draw the rows of this thread's chunks."""
-    scratch = scratch_view(memory[claim(queue, 1)], scores.shape[1])
-    row = claim(queue, 0)
-    while row < u.size:
-        result = draw_row(scores[row], scores.shape[1], codes, parameters, u[row], scratch)
-        drawn.token[row], drawn.logp[row], drawn.certain[row] = result
-        row = complete(queue, 0)
-    barrier(queue, 0, u.size)
+    scratch = scratch_view(memory[claim(queue, 1)], scores.shape[1])  # one for each thread
+    _draw_phase(queue, INT64_ZERO, u.size, scores, codes, parameters, u, drawn, scratch)
 
 
 @partial(CompiledEntry, "the sampler (once, about 10 seconds)")
@@ -234,7 +236,7 @@ def draw_rows(
     scores: Any, codes: Any, parameters: Any, u: Any, drawn: Drawn, memory: Any, queue: Any
 ) -> None:
     """Draw a token for each row."""
-    _draw_chunks(scores, codes, parameters, u, drawn, memory, queue)
+    _draw_rows(scores, codes, parameters, u, drawn, memory, queue)
 
 
 WORTH_SHARING = 200_000

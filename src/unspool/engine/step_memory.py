@@ -75,7 +75,7 @@ class StepOutputs(NamedTuple):
     depths: Any
     """Depths of early exits: 0 before the first layer, 1 after it …"""
     early: Any
-    """(depths, N, D): input of the head at these depths."""
+    """(N, depths, D): input of the head at these depths."""
     logp: Any
     """(wanted, V)."""
     log_norm: Any

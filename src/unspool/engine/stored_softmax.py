@@ -11,11 +11,10 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from unspool.engine.stored_weights import StoredMatrix, StoredWeight
-from unspool.heads.chunked_loss import linear_loss
-from unspool.heads.softmax import log_prob_rank, log_softmax
+from unspool.heads.softmax import LinearSoftmax, log_prob_rank
 
 
-class StoredSoftmax(StoredMatrix):
+class StoredSoftmax(StoredMatrix, LinearSoftmax):  # type: ignore[override]
     """A softmax head with its own output matrix."""
 
     @property
@@ -27,19 +26,15 @@ class StoredSoftmax(StoredMatrix):
         """(…, D) → (…, V): logits."""
         return self.product(hidden)
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        """(…, D) → (…, V): log-probabilities."""
-        return log_softmax(self.logits(hidden))
-
     def loss(
         self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0
     ) -> tuple[Tensor, Tensor]:
-        """Weighted sums of the training loss and of −log p, without gradients."""
+        """Like `LinearSoftmax`, without gradients."""
         self.refuse_gradients(hidden_MD)
-        return linear_loss(hidden_MD, self.weight, self.bias, targets_M, weights_M, smoothing)
+        return super().loss(hidden_MD, targets_M, weights_M, smoothing)
 
 
-class TiedStoredSoftmax(nn.Module):
+class TiedStoredSoftmax(LinearSoftmax):
     """A softmax head whose output matrix is a stored embedding; its only parameter is an optional bias."""
 
     def __init__(self, embed: StoredMatrix, bias: Tensor | None = None) -> None:
@@ -53,7 +48,7 @@ class TiedStoredSoftmax(nn.Module):
         return self._embed[0].pieces
 
     @property
-    def weight(self) -> Tensor:
+    def weight(self) -> Tensor:  # type: ignore[override]
         """(V, D): the embedding matrix."""
         return self._embed[0].weight
 
@@ -67,13 +62,9 @@ class TiedStoredSoftmax(nn.Module):
         scores = self._embed[0].product(hidden)
         return scores if self.bias is None else scores.add_(self.bias)
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        """(…, D) → (…, V): log-probabilities."""
-        return log_softmax(self.logits(hidden))
-
     def loss(
         self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0
     ) -> tuple[Tensor, Tensor]:
-        """Weighted sums of the training loss and of −log p, without gradients."""
+        """Like `LinearSoftmax`, without gradients."""
         self._embed[0].refuse_gradients(hidden_MD)
-        return linear_loss(hidden_MD, self.weight, self.bias, targets_M, weights_M, smoothing)
+        return super().loss(hidden_MD, targets_M, weights_M, smoothing)

@@ -6,20 +6,19 @@ not change meanwhile. Also: `quantise_int8`, which converts any matrix to INT8.
 
 from __future__ import annotations
 
-import math
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Self
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unspool.engine.weight_formats import F32, INT8, SCALE_FIELDS, UNPACK, WeightFormat, all_finite
+from unspool.engine.memory import WEIGHT_MEMORY
+from unspool.engine.weight_formats import F32, INT8, WeightFormat, all_finite
 from unspool.nn.linear import DirectCall
 
 CHUNK_FLOATS = 1 << 18
@@ -65,10 +64,9 @@ class StoredWeight:
 
         A damaged file or a diverged run may contain NaN or infinity.
         """
-        for blocks in torch.split(
-            self.packed.view(-1, self.format.side * self.format.block_bytes), CHUNK_FLOATS
-        ):
-            for at, kind in SCALE_FIELDS[self.format]:
+        kind, set_bytes = self.format.scale_dtype, self.format.side * self.format.block_bytes
+        for blocks in torch.split(self.packed.view(-1, set_bytes), CHUNK_FLOATS):
+            for at in self.format.scales:
                 if not all_finite(blocks[:, at : at + kind.itemsize].view(kind)):
                     return False
         return True
@@ -92,10 +90,10 @@ class StoredWeight:
         block, block_bytes = self.format.block, self.format.block_bytes
         blocks = packed.view(-1, block_bytes)
         if self.shape[1] % block == 0:
-            UNPACK[self.format](blocks, out.view(-1, block))
+            self.format.unpack(blocks, out.view(-1, block))
         else:
             whole = torch.empty(len(blocks), block)
-            UNPACK[self.format](blocks, whole)
+            self.format.unpack(blocks, whole)
             out.copy_(whole.view(len(packed), -1)[:, : self.shape[1]])
 
     def _restore_sets(self, rows: Tensor, out: Tensor | None) -> Tensor:
@@ -109,7 +107,7 @@ class StoredWeight:
         for first in range(0, len(sets), step):
             some = sets[first : first + step]
             numbers = torch.empty(len(some) * side, width)
-            UNPACK[self.format](self.packed[some], numbers)
+            self.format.unpack(self.packed[some], numbers)
             here = (first <= which) & (which < first + step)
             out[here] = numbers[(which[here] - first) * side + rows[here] % side, :columns]
         return out
@@ -276,55 +274,6 @@ class StoredEmbedding(StoredMatrix):
     def forward(self, tokens: Tensor) -> Tensor:
         """(…) → (…, width)."""
         return self.take(tokens)
-
-
-ARENA_BYTES = 2**25
-"""Bytes of an arena. Tensors larger than a quarter of it are allocated separately."""
-CACHE_LINE_BYTES = 64
-"""Weights are aligned to cache lines."""
-
-
-class WeightMemory:
-    """Arena allocator for weights, in large arrays for which the system uses 2 MB pages.
-
-    A step reads all weights. With 2 MB pages instead of 4 kB the processor looks up fewer pages and reads an
-    eighth faster. numpy requests such pages for arrays of several megabytes; torch does not, and most
-    matrices are smaller. An arena is freed with its last tensor.
-    """
-
-    def __init__(self) -> None:
-        self._left = np.empty(0, np.uint8)
-        self._cutting = threading.Lock()
-
-    def empty(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
-        """An uninitialised tensor, like `torch.empty`."""
-        size = math.prod(shape) * dtype.itemsize
-        if size == 0:
-            return torch.empty(tuple(shape), dtype=dtype)
-        octets = _aligned(size) if size > ARENA_BYTES // 4 else self._cut(size)
-        return torch.from_numpy(octets).view(dtype).reshape(tuple(shape))
-
-    def copy(self, tensor: Tensor) -> Tensor:
-        """A copy of a tensor in an arena."""
-        return self.empty(tensor.shape, tensor.dtype).copy_(tensor)
-
-    def _cut(self, size: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-        rounded = -(-size // CACHE_LINE_BYTES) * CACHE_LINE_BYTES
-        with self._cutting:
-            if rounded > self._left.size:
-                self._left = _aligned(ARENA_BYTES)
-            taken, self._left = self._left[:size], self._left[rounded:]
-        return taken
-
-
-def _aligned(size: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-    octets = np.empty(size + CACHE_LINE_BYTES, np.uint8)
-    begin = -octets.ctypes.data % CACHE_LINE_BYTES
-    return octets[begin : begin + size]
-
-
-WEIGHT_MEMORY = WeightMemory()
-"""The arenas of this process."""
 
 
 MAX_CODE, ZERO_BYTE = 127, 128

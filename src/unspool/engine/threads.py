@@ -40,7 +40,7 @@ from numba import types
 from numba.core import cgutils
 from numpy.typing import NDArray
 
-from unspool.engine.kernel import inline_kernel, instruction, llvm_intrinsic, memory_instruction
+from unspool.engine.kernel import inline_kernel, instruction, kernel, llvm_intrinsic, memory_instruction
 from unspool.engine.simd import BOUNDSCHECK, llvm_call
 
 SPINS_PER_YIELD = 4000
@@ -116,6 +116,24 @@ def barrier(queue: Any, phase: int, chunks: int) -> int:
         if spins % SPINS_PER_YIELD == 0:
             yield_processor()
     return phase + 1
+
+
+def chunk_phase(function: Callable[..., None]) -> Callable[..., int]:
+    """The phase that calls function(chunk, *args) for every chunk; returns the next phase's number.
+
+    Its arguments: the queue, the phase's number, the number of chunks, and args.
+    """
+    work_on = inline_kernel(function)
+
+    @kernel
+    def run(queue: Any, phase: int, chunks: int, *args: Any) -> int:
+        chunk = claim(queue, phase)
+        while chunk < chunks:
+            work_on(chunk, *args)
+            chunk = complete(queue, phase)
+        return barrier(queue, phase, chunks)
+
+    return run
 
 
 # ── rendezvous ───────────────────────────────────────────────────────────────────────────────────

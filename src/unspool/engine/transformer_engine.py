@@ -16,11 +16,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unspool.engine.attention import BLOCK
-from unspool.engine.compile_cache import RendezvousEntry
 from unspool.engine.kv_cache import PagedKVCache
 from unspool.engine.memory import empty_aligned, empty_pooled
-from unspool.engine.step_memory import CacheAndPositions, SourceKV, StepOutputs, StepTokens, Workspace
-from unspool.engine.transformer_step import count_phases, step as step_entry
+from unspool.engine.step_memory import (
+    CacheAndPositions,
+    SourceKV,
+    StepOutputs,
+    StepTokens,
+    Workspace,
+)
+from unspool.engine.transformer_step import count_phases, step
 from unspool.engine.weight_table import OUTPUTS, UP, ModelShape, WeightTable
 from unspool.nn.positions import Learned, RelativePositions, Rotary, Sinusoidal
 
@@ -114,8 +119,6 @@ WORTH_SHARING = 1_000_000
 NO_BLOCKS = NO_INTS.reshape(0, 0)
 NO_SOURCE = SourceKV(NO_FLOATS, NO_BLOCKS, NO_INTS)
 
-step = RendezvousEntry("the decoding step (once, about 10 seconds)", step_entry)
-
 
 class EngineOutput(NamedTuple):
     """The model's outputs for M tokens."""
@@ -123,7 +126,7 @@ class EngineOutput(NamedTuple):
     hidden: Floats
     """(M, D): input of the head."""
     early: Floats
-    """(depths, M, D): input of the head at early exits."""
+    """(M, depths, D): input of the head at early exits."""
     logp: Floats
     """(M, V); empty unless requested."""
     log_norm: Floats
@@ -164,7 +167,7 @@ class TransformerEngine:
         logp_rows = M if with_logp else 0
         result = EngineOutput(
             empty_aligned(M, D),
-            np.empty((len(depths), M, D), np.float32),
+            np.empty((M, len(depths), D), np.float32),
             empty_pooled(logp_rows, V),
             np.empty(logp_rows, np.float32),
             np.empty((M, -(-source_columns // BLOCK) * BLOCK), np.float32),
@@ -174,11 +177,10 @@ class TransformerEngine:
         for first in range(0, M, MAX_ROWS_PER_CALL):
             cut = slice(first, min(first + MAX_ROWS_PER_CALL, M))
             n = cut.stop - first
-            early = np.empty((len(depths), n, D), np.float32) if depths else NO_FLOATS
             outputs = StepOutputs(
                 _flat(result.hidden[cut]),
                 exits,
-                _flat(early),
+                _flat(result.early[cut]),
                 _flat(result.logp[cut]),
                 result.log_norm[cut],
                 _flat(result.source_attention[cut]),
@@ -192,8 +194,6 @@ class TransformerEngine:
             )
             work = self.workspace(n, result.source_attention.shape[1])
             self.run(rows, context, source, work, outputs)
-            if depths:
-                result.early[:, cut] = early
         return result
 
     def head_logp(self, hidden: Floats) -> tuple[Floats, Floats]:
@@ -237,7 +237,7 @@ class TransformerEngine:
         threads = 1 if is_small else torch.get_num_threads()
         layers, table = self.shape.layers, self.weights.table
         queue = np.zeros(2 * count_phases(layers, len(table) - layers - 1), np.int64)
-        step.run(threads, self.shape, table, rows, context, source, work, outputs, queue)
+        step.run(threads, (self.shape, table, rows, context, source, work, outputs, queue))
 
     def workspace(self, n: int, source_columns: int = 0) -> Workspace:
         """The workspace for n rows, usually that of the step before."""

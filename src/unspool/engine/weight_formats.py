@@ -23,58 +23,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-# Codes of the formats in the weight table.
-FLOAT32, NUMBER_INT8, NUMBER_F16, NUMBER_BF16, NUMBER_Q8_0 = 0, 1, 2, 3, 4
-NUMBER_Q4_0, NUMBER_Q4_1, NUMBER_Q4_K, NUMBER_Q5_K, NUMBER_Q6_K = 5, 6, 7, 8, 9
-
-
-@dataclass(frozen=True)
-class WeightFormat:
-    """The block size of a format."""
-
-    name: str
-    number: int
-    """Its code in the weight table."""
-    block: int
-    """Numbers per block."""
-    block_bytes: int
-    side: int = 1
-    """Interleaved rows."""
-
-    @property
-    def sizes(self) -> tuple[int, int]:
-        """Numbers and bytes of a block."""
-        return self.block, self.block_bytes
-
-    def row_bytes(self, columns: int) -> int:
-        """Bytes of a row with this many columns."""
-        return -(-columns // self.block) * self.block_bytes
-
-    def packed_shape(self, rows: int, columns: int) -> tuple[int, int]:
-        """The shape of a packed matrix: rows, or sets of interleaved rows, and the bytes of each."""
-        return -(-rows // self.side), self.side * self.row_bytes(columns)
-
-
-F32 = WeightFormat("F32", FLOAT32, 1, 4)
-INT8 = WeightFormat("INT8", NUMBER_INT8, 64, 68, side=16)
-F16 = WeightFormat("F16", NUMBER_F16, 1, 2)
-BF16 = WeightFormat("BF16", NUMBER_BF16, 1, 2)
-Q8_0 = WeightFormat("Q8_0", NUMBER_Q8_0, 32, 34)
-Q4_0 = WeightFormat("Q4_0", NUMBER_Q4_0, 32, 18)
-Q4_1 = WeightFormat("Q4_1", NUMBER_Q4_1, 32, 20)
-Q4_K = WeightFormat("Q4_K", NUMBER_Q4_K, 256, 144)
-Q5_K = WeightFormat("Q5_K", NUMBER_Q5_K, 256, 176)
-Q6_K = WeightFormat("Q6_K", NUMBER_Q6_K, 256, 210)
-
-FORMATS = (F32, INT8, F16, BF16, Q8_0, Q4_0, Q4_1, Q4_K, Q5_K, Q6_K)
-"""In the order of their codes."""
-
-GGML = {0: F32, 1: F16, 2: Q4_0, 3: Q4_1, 8: Q8_0, 12: Q4_K, 13: Q5_K, 14: Q6_K, 30: BF16}
-"""ggml's type number → format. Other ggml types are converted to INT8."""
+Unpack = Callable[[Tensor, Tensor], Any]
 
 
 # Unpacking with torch: each function writes the numbers of n blocks (n, bytes) to `out` (n, numbers). For
@@ -86,24 +40,15 @@ def _float16_field(blocks: Tensor, at: int) -> Tensor:
     return blocks[:, at : at + 2].view(torch.float16).float()
 
 
-def _f32(blocks: Tensor, out: Tensor) -> None:
-    out.copy_(blocks.view(torch.float32))
-
-
-def _f16(blocks: Tensor, out: Tensor) -> None:
-    out.copy_(blocks.view(torch.float16))
-
-
-def _bf16(blocks: Tensor, out: Tensor) -> None:
-    out.copy_(blocks.view(torch.bfloat16))
+def _cast(dtype: torch.dtype) -> Unpack:
+    return lambda blocks, out: out.copy_(blocks.view(dtype))
 
 
 def _int8(sets: Tensor, out: Tensor) -> None:
-    side, four = INT8.side, INT8.block // 4
-    blocks = sets.view(len(sets), -1, side * INT8.block_bytes)
-    numbers = out.view(len(sets), side, -1, four, 4)
-    numbers.copy_(blocks[..., 4 * side :].view(len(sets), -1, four, side, 4).permute(0, 3, 1, 2, 4))
-    scales = blocks[..., : 4 * side].view(torch.float32).transpose(1, 2)
+    blocks = sets.view(len(sets), -1, 16 * 68)
+    numbers = out.view(len(sets), 16, -1, 16, 4)  # 16 rows, blocks of 16 · 4 numbers
+    numbers.copy_(blocks[..., 64:].view(len(sets), -1, 16, 16, 4).permute(0, 3, 1, 2, 4))
+    scales = blocks[..., :64].view(torch.float32).transpose(1, 2)
     numbers.sub_(128).mul_(scales[..., None, None])
 
 
@@ -166,33 +111,49 @@ def _q6_k(blocks: Tensor, out: Tensor) -> None:
     out.sub_(32).view(-1, 16, 16).mul_(scale[:, :, None])
 
 
-SCALE_FIELDS: dict[WeightFormat, tuple[tuple[int, torch.dtype], ...]] = {
-    F32: ((0, torch.float32),),
-    INT8: tuple((4 * row, torch.float32) for row in range(INT8.side)),
-    F16: ((0, torch.float16),),
-    BF16: ((0, torch.bfloat16),),
-    Q8_0: ((0, torch.float16),),
-    Q4_0: ((0, torch.float16),),
-    Q4_1: ((0, torch.float16), (2, torch.float16)),
-    Q4_K: ((0, torch.float16), (2, torch.float16)),
-    Q5_K: ((0, torch.float16), (2, torch.float16)),
-    Q6_K: ((208, torch.float16),),
-}
-"""Format → the offsets of floats in a block. If they are finite, all numbers of the block are."""
+@dataclass(frozen=True)
+class WeightFormat:
+    """The blocks of a format."""
 
-UNPACK: dict[WeightFormat, Callable[[Tensor, Tensor], None]] = {
-    F32: _f32,
-    INT8: _int8,
-    F16: _f16,
-    BF16: _bf16,
-    Q8_0: _q8_0,
-    Q4_0: _q4_0,
-    Q4_1: _q4_1,
-    Q4_K: _q4_k,
-    Q5_K: _q5_k,
-    Q6_K: _q6_k,
-}
-"""Format → its unpacking function."""
+    number: int
+    """Its code in the weight table."""
+    name: str
+    block: int
+    """Numbers per block."""
+    block_bytes: int
+    unpack: Unpack
+    scales: tuple[int, ...]
+    """The offsets of floats in a block. If they are finite, all numbers of the block are."""
+    scale_dtype: torch.dtype = torch.float16
+    side: int = 1
+    """Interleaved rows."""
+
+    def row_bytes(self, columns: int) -> int:
+        """Bytes of a row with this many columns."""
+        return -(-columns // self.block) * self.block_bytes
+
+    def packed_shape(self, rows: int, columns: int) -> tuple[int, int]:
+        """The shape of a packed matrix: rows, or sets of interleaved rows, and the bytes of each."""
+        return -(-rows // self.side), self.side * self.row_bytes(columns)
+
+
+F32 = WeightFormat(0, "F32", 1, 4, _cast(torch.float32), (0,), torch.float32)
+INT8 = WeightFormat(1, "INT8", 64, 68, _int8, tuple(range(0, 64, 4)), torch.float32, side=16)
+F16 = WeightFormat(2, "F16", 1, 2, _cast(torch.float16), (0,))
+BF16 = WeightFormat(3, "BF16", 1, 2, _cast(torch.bfloat16), (0,), torch.bfloat16)
+Q8_0 = WeightFormat(4, "Q8_0", 32, 34, _q8_0, (0,))
+Q4_0 = WeightFormat(5, "Q4_0", 32, 18, _q4_0, (0,))
+Q4_1 = WeightFormat(6, "Q4_1", 32, 20, _q4_1, (0, 2))
+Q4_K = WeightFormat(7, "Q4_K", 256, 144, _q4_k, (0, 2))
+Q5_K = WeightFormat(8, "Q5_K", 256, 176, _q5_k, (0, 2))
+Q6_K = WeightFormat(9, "Q6_K", 256, 210, _q6_k, (208,))
+
+FORMATS = (F32, INT8, F16, BF16, Q8_0, Q4_0, Q4_1, Q4_K, Q5_K, Q6_K)
+"""In the order of their codes."""
+FLOAT32, NUMBER_INT8 = F32.number, INT8.number
+"""Codes that kernels compare with."""
+GGML = {0: F32, 1: F16, 2: Q4_0, 3: Q4_1, 8: Q8_0, 12: Q4_K, 13: Q5_K, 14: Q6_K, 30: BF16}
+"""ggml's type number → format. Other ggml types are converted to INT8."""
 
 
 def all_finite(numbers: Tensor) -> bool:

@@ -213,7 +213,7 @@ def _block(quantisation: int) -> tuple[int, int] | None:
     """Numbers and bytes per block of a ggml type; None if it is unknown."""
     kind = GGML.get(quantisation)
     if kind is not None:
-        return kind.sizes
+        return kind.block, kind.block_bytes
     from gguf.constants import GGML_QUANT_SIZES  # a slow import
 
     sizes: tuple[int, int] | None = GGML_QUANT_SIZES.get(quantisation)  # IntEnums equal their numbers

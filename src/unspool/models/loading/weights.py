@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from unspool.config import find_word
+from unspool.engine.memory import WEIGHT_MEMORY
 from unspool.engine.stored_softmax import StoredSoftmax, TiedStoredSoftmax
 from unspool.engine.stored_weights import (
-    WEIGHT_MEMORY,
     StoredEmbedding,
     StoredLinear,
     StoredMatrix,
