@@ -8,8 +8,7 @@ import torch
 from unspool.engine.cross_attention import cross_attention, softmax, source_attention, store_source
 from unspool.engine.kv_cache import PagedKVCache
 from unspool.engine.simd import WIDTH
-from unspool.engine.step_memory import SourceKV, StepOutputs, StepTokens, Workspace
-from unspool.engine.transformer_engine import NO_FLOATS, NO_INTS
+from unspool.engine.step_memory import NO_FLOATS, NO_INTS, SourceKV, StepOutputs, StepTokens, Workspace
 from unspool.engine.weight_table import LAYER, RELU, ModelShape
 
 H, K, I, LAYERS = 4, 2, 6, 2  # noqa: E741
@@ -58,9 +57,8 @@ def test_rows_attend_to_their_source_and_return_the_attention(sources, layer):
         mixed=np.full(4 * H * I, np.nan, np.float32),
         source_scores=np.empty(4 * 32, np.float32),
     )
-    said = StepOutputs(
-        NO_FLOATS, NO_INTS, NO_FLOATS, NO_FLOATS, NO_FLOATS, np.full(4 * 32, np.nan, np.float32)
-    )
+    attention = np.full(4 * 32, np.nan, np.float32)
+    said = StepOutputs(NO_FLOATS, NO_FLOATS, NO_FLOATS, NO_FLOATS, attention, NO_INTS)
     looked(SHAPE, layer, StepTokens(which, which, which, which, NO_INTS), sources.blocks, work, said)
     ends = np.cumsum(LENGTHS)
     for n, source in enumerate(which):

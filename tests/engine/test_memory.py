@@ -2,8 +2,8 @@ import numba
 import numpy as np
 import pytest
 
-from unspool.engine.kernel import MAX_STACK_FLOATS, bytes_at, entry, floats_at, stack_alloc
-from unspool.engine.memory import CACHE_LINE_BYTES, empty_aligned
+from unspool.engine.kernel import bytes_at, entry, floats_at, stack_alloc
+from unspool.engine.memory import CACHE_LINE_BYTES, MAX_STACK_FLOATS, empty_aligned
 
 
 @pytest.mark.parametrize("shape", [(3,), (7, 11), (2, 3, 5)])

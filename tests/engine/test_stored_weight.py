@@ -51,7 +51,6 @@ def test_float32_is_not_copied(stored):
 def test_copies_share_it(stored):
     weight = stored(Q8_0)
     assert copy.deepcopy(weight) is weight
-    assert weight.nbytes == 6 * 16 * 34
 
 
 @pytest.mark.parametrize(

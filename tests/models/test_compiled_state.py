@@ -31,7 +31,7 @@ def test_rows_join_a_running_batch_and_continue_as_if_alone(model):
     _, state = model.start([[1, 2, 3], [4]])
     _, state = model.step(state, torch.tensor([5, 6]))
     _, late = model.start([[7] * 20])
-    step, state = model.step(state.join(late), torch.tensor([8, 9, 10]))
+    step, state = model.step(model.joining.join([state, late]), torch.tensor([8, 9, 10]))
     for n, text in enumerate(([1, 2, 3, 5, 8], [4, 6, 9], [7] * 20 + [10])):
         assert torch.equal(model.start([text])[0].logp_NV[0], step.logp_NV[n])
     step, state = model.step(state.select(torch.tensor([2, 0])), torch.tensor([11, 12]))

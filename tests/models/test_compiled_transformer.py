@@ -158,7 +158,7 @@ def test_rows_join_leave_and_repeat_and_continue_as_if_alone(model):
     _, state = model.start(SOURCES[:2])
     _, state = model.step(state, torch.tensor([5, 6]))
     _, late = model.start(SOURCES[3:])
-    state = state.join(late).select(torch.tensor([2, 0, 2, 1]))
+    state = model.joining.join([state, late]).select(torch.tensor([2, 0, 2, 1]))
     step, state = model.step(state, torch.tensor([7, 8, 9, 10]))
     for place, (source, said) in enumerate(((3, [7]), (0, [5, 8]), (3, [9]), (1, [6, 10]))):
         want, alone = model.start([SOURCES[source]])

@@ -249,11 +249,8 @@ def _softmax_span(
         store(p, p0 + t, mass)
         summed = vadd(summed, mass)
     keep = ZERO if fresh else first_element(vexp(splat(top - now)))
-    p[p0 + MAX_SLOT], p[p0 + NORM_SLOT], p[p0 + RESCALE_SLOT] = (
-        now,
-        scalar_fma(norm, keep, vsum(summed)),
-        keep,
-    )
+    p[p0 + MAX_SLOT], p[p0 + RESCALE_SLOT] = now, keep
+    p[p0 + NORM_SLOT] = scalar_fma(norm, keep, vsum(summed))
 
 
 @inline_kernel
@@ -265,17 +262,9 @@ def _visible_range(inputs: AttentionInputs, n: int) -> tuple[int, int]:
 
 @kernel
 def _attend_pass(
-    layout: KVLayout,
-    H: int,
-    layer: int,
-    inputs: AttentionInputs,
-    q: Any,
-    size: int,
-    rows: Any,
-    which: Any,
-    p: Any,
-    out: Any,
-) -> None:
+    layout: KVLayout, H: int, layer: int, inputs: AttentionInputs, q: Any, size: int, rows: Any, which: Any,
+    p: Any, out: Any,
+) -> None:  # fmt: skip
     """`attend` for one pass: at most MAX_HEADS_PER_PASS pairs of row and head, whose scores fit into p."""
     (row, last), (low, high), longest = rows, which, INT64_ZERO
     for n in range(row, last):
@@ -313,17 +302,9 @@ def _attend_pass(
 
 @kernel
 def attend(
-    layout: KVLayout,
-    H: int,
-    layer: int,
-    inputs: AttentionInputs,
-    q: Any,
-    size: int,
-    rows: Any,
-    which: Any,
-    p: Any,
-    out: Any,
-) -> None:
+    layout: KVLayout, H: int, layer: int, inputs: AttentionInputs, q: Any, size: int, rows: Any, which: Any,
+    p: Any, out: Any,
+) -> None:  # fmt: skip
     """Attention of a range of rows and a range of heads: out (rows, H, value width).
 
     The queries of row n start at q[n · size]; p is a buffer of SCORE_FLOATS. The softmax of a head waits for
@@ -332,12 +313,10 @@ def attend(
     """
     (first_row, last), (low, high) = rows, which
     row_count = min(last - first_row, MAX_HEADS_PER_PASS)
+    head_count = MAX_HEADS_PER_PASS // row_count
     for n in range(first_row, last, row_count):
-        for head in range(low, high, MAX_HEADS_PER_PASS // row_count):
-            some, these = (
-                (n, min(n + row_count, last)),
-                (head, min(head + MAX_HEADS_PER_PASS // row_count, high)),
-            )
+        for head in range(low, high, head_count):
+            some, these = (n, min(n + row_count, last)), (head, min(head + head_count, high))
             _attend_pass(layout, H, layer, inputs, q, size, some, these, p, out)
 
 
@@ -406,8 +385,8 @@ def self_attention(
     size, relative = parts[layer, QKV, OUTPUTS], parts[shape.layers, RELATIVE]
     relative_bias = floats_at(relative[WEIGHT], relative[OUTPUTS] * relative[INPUTS])
     inputs = AttentionInputs(
-        context.kv, context.starts, rows.sequences, rows.attended, True, context.windows[layer],
-        shape.attention_cap, relative_bias, context.buckets, rows.positions, relative[INPUTS],
+        context.kv, context.starts, rows.sequences, rows.attended, True, context.tables.windows[layer],
+        shape.attention_cap, relative_bias, context.tables.buckets, rows.positions, relative[INPUTS],
     )  # fmt: skip
     p = floats_at(stack_alloc(SCORE_FLOATS + INT64_ZERO), SCORE_FLOATS)
     row_count, each = ROWS_PER_CHUNK if count >= MIN_ROWS_TO_GROUP else 1, heads_per_chunk(H, count, threads)

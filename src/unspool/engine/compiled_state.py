@@ -17,12 +17,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unspool.engine.engine_choice import cached_engines, has_compiled_head
 from unspool.heads.softmax import predict_step
 from unspool.interfaces import Step
+from unspool.lazy import gc_paused
 
 if TYPE_CHECKING:
     from unspool.engine.kv_cache import PagedKVCache
     from unspool.engine.transformer_engine import TransformerEngine
+    from unspool.models.transformer_lm import TransformerLM
+    from unspool.models.transformer_seq2seq import TransformerSeq2Seq
 
 Ints = NDArray[np.int64]
 
@@ -56,33 +60,9 @@ class CompiledState:
             self.sources.select(rows_M.numpy())
         return self
 
-    def join(self, other: CompiledState) -> CompiledState:
-        """Append the rows of another state of the same model."""
-        self.kv_cache.join(other.kv_cache)
-        if self.sources is not None and other.sources is not None:
-            self.sources.join(other.sources)
-            self.columns = max(self.columns, other.columns)
-        return self
-
     def rewind(self, tokens: int) -> CompiledState:
         """Remove the last `tokens` tokens of every row."""
         self.kv_cache.rewind(tokens)
-        return self
-
-    def rewind_rows(self, rows_M: Tensor, tokens_M: Tensor) -> CompiledState:
-        """Remove the last tokens_M tokens of some rows."""
-        tokens_N = np.zeros(self.kv_cache.rows, np.int64)
-        tokens_N[rows_M.numpy()] = tokens_M.numpy()
-        self.kv_cache.rewind(tokens_N)
-        return self
-
-    def fork_rows(self, rows_K: Tensor, lengths_K: Tensor) -> CompiledState:
-        """Append rows, each a prefix of an existing row."""
-        before = self.kv_cache.rows
-        self.kv_cache.select(np.concatenate([np.arange(before), rows_K.numpy()]))
-        tokens_N = np.zeros(self.kv_cache.rows, np.int64)
-        tokens_N[before:] = self.kv_cache.lengths[before:] - lengths_K.numpy()
-        self.kv_cache.rewind(tokens_N)
         return self
 
     def read_texts(self, texts: Sequence[Sequence[int]], rows_M: Tensor | None = None) -> tuple[Tensor, Ints]:
@@ -111,15 +91,6 @@ class CompiledState:
         tokens = np.fromiter(chain.from_iterable(texts), np.int64, lengths.sum())
         return self.engine.check_tokens(tokens), counts_N, np.cumsum(lengths) - 1
 
-    def extend_rows(self, rows_M: Tensor, tokens_MT: Tensor) -> Step:
-        """Append T tokens to some rows, in ascending order; the Step has T rows for each of them."""
-        T = tokens_MT.shape[1]
-        counts_N = np.zeros(self.kv_cache.rows, np.int64)
-        counts_N[rows_M.numpy()] = T
-        tokens = self.engine.check_tokens(tokens_MT.numpy().reshape(-1))
-        with self._lengths_restored_on_error():
-            return self._read(tokens, counts_N, self.columns if T == 1 else 0)
-
     @contextmanager
     def _lengths_restored_on_error(self) -> Iterator[None]:
         before_N = self.kv_cache.lengths.copy()
@@ -134,10 +105,11 @@ class CompiledState:
         tokens = self.engine.check_tokens(tokens_N.numpy())
         return self._read(tokens, None, self.columns)
 
-    def extend(self, tokens_NT: Tensor) -> Step:
-        """Append T tokens to every row; the Step has T rows for each of them."""
-        tokens = self.engine.check_tokens(tokens_NT.numpy().reshape(-1))
-        return self._read(tokens, np.full(*tokens_NT.shape), 0)
+    def extend(self, tokens_MT: Tensor, counts_N: Ints | None = None, columns: int = 0) -> Step:
+        """Append T tokens to every row, or to those with counts_N = T; the Step has T rows for each."""
+        tokens = self.engine.check_tokens(tokens_MT.numpy().reshape(-1))
+        with self._lengths_restored_on_error():
+            return self._read(tokens, np.full(*tokens_MT.shape) if counts_N is None else counts_N, columns)
 
     def _read(self, tokens: Any, counts_N: Any, columns: int) -> Step:
         output = self.engine.read(
@@ -174,6 +146,32 @@ class CompiledState:
         return predict_row_by_row(self.head, hidden_MD)
 
 
+def prompt_state(model: TransformerLM, rows: int) -> CompiledState:
+    """A state of empty rows."""
+    with gc_paused():  # imports numba
+        from unspool.engine.compiled_transformer import compiled_language_model
+        from unspool.engine.kv_cache import PagedKVCache
+
+        (engine,) = cached_engines(model, lambda: (compiled_language_model(model),))
+    return CompiledState(engine, PagedKVCache.empty(engine.shape, rows), _torch_head(model))
+
+
+def translation_state(model: TransformerSeq2Seq, sources: Sequence[Sequence[int]]) -> CompiledState:
+    """A state for translations of these sources, which the encoder has read."""
+    with gc_paused():
+        from unspool.engine.compiled_transformer import compiled_decoder, compiled_encoder
+        from unspool.engine.kv_cache import PagedKVCache
+
+        engine, encoder = cached_engines(model, lambda: (compiled_decoder(model), compiled_encoder(model)))
+    kv_cache = PagedKVCache.empty(engine.shape, len(sources))
+    return CompiledState(engine, kv_cache, _torch_head(model), encoder.read(sources, engine.shape))
+
+
+def _torch_head(model: TransformerLM | TransformerSeq2Seq) -> Any:
+    """The head, if torch computes it; None if it is part of the compiled step."""
+    return None if has_compiled_head(model) else model.head
+
+
 def predict_row_by_row(head: Any, hidden_MD: Tensor) -> Step:
     """The Step of a torch head, one row at a time: in a batch its sums could depend on the number of rows."""
     steps = [predict_step(head, row_1D) for row_1D in hidden_MD.unsqueeze(1)]
@@ -193,7 +191,12 @@ class CompiledForking:
 
     def fork_rows(self, state: CompiledState, rows_K: Tensor, lengths_K: Tensor) -> CompiledState:
         """Append rows, each a prefix of an existing row."""
-        return state.fork_rows(rows_K, lengths_K)
+        cache, before = state.kv_cache, state.kv_cache.rows
+        cache.select(np.concatenate([np.arange(before), rows_K.numpy()]))
+        tokens_N = np.zeros(cache.rows, np.int64)
+        tokens_N[before:] = cache.lengths[before:] - lengths_K.numpy()
+        cache.rewind(tokens_N)
+        return state
 
     @torch.inference_mode()
     def read_rows(
@@ -222,16 +225,25 @@ class CompiledJoining:
         """All rows in the first state."""
         joined = states[0]
         for other in states[1:]:
-            joined = joined.join(other)
+            joined.kv_cache.join(other.kv_cache)
+            if joined.sources is not None and other.sources is not None:
+                joined.sources.join(other.sources)
+                joined.columns = max(joined.columns, other.columns)
         return joined
 
     @torch.inference_mode()
     def extend_rows(
         self, state: CompiledState, rows_M: Tensor, tokens_MT: Tensor
     ) -> tuple[Step, CompiledState]:
-        """Append T tokens to some rows."""
-        return state.extend_rows(rows_M, tokens_MT), state
+        """Append T tokens to some rows, in ascending order; the Step has T rows for each of them."""
+        T = tokens_MT.shape[1]
+        counts_N = np.zeros(state.kv_cache.rows, np.int64)
+        counts_N[rows_M.numpy()] = T
+        return state.extend(tokens_MT, counts_N, state.columns if T == 1 else 0), state
 
     def rewind_rows(self, state: CompiledState, rows_M: Tensor, tokens_M: Tensor) -> CompiledState:
-        """Remove the last tokens of some rows."""
-        return state.rewind_rows(rows_M, tokens_M)
+        """Remove the last tokens_M tokens of some rows."""
+        tokens_N = np.zeros(state.kv_cache.rows, np.int64)
+        tokens_N[rows_M.numpy()] = tokens_M.numpy()
+        state.kv_cache.rewind(tokens_N)
+        return state

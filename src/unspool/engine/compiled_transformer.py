@@ -2,70 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from unspool.engine.compiled_state import CompiledState
-from unspool.engine.engine_choice import cached_engines, has_compiled_head, logit_cap, softmax_head
+from unspool.engine import weight_table
+from unspool.engine.engine_choice import logit_cap, softmax_head
 from unspool.engine.stored_softmax import TiedStoredSoftmax
 from unspool.engine.stored_weights import StoredMatrix, StoredWeight
+from unspool.engine.transformer_engine import EncoderEngine, PositionTables, TransformerEngine
 from unspool.engine.weight_formats import F32
-from unspool.lazy import gc_paused
+from unspool.engine.weight_table import ModelShape, WeightTable
 from unspool.nn.norms import LayerNorm, RMSNorm
-from unspool.nn.transformer import CrossBlock
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from unspool.engine.transformer_engine import EncoderEngine, PositionTables, TransformerEngine
-    from unspool.engine.weight_table import ModelShape, WeightTable
     from unspool.models.transformer_lm import TransformerLM
     from unspool.models.transformer_seq2seq import TransformerSeq2Seq
     from unspool.models.transformer_shape import TransformerShape
 
 NORMS = (LayerNorm, RMSNorm)
 
-
-def prompt_state(model: TransformerLM, rows: int) -> CompiledState:
-    """A state of empty rows."""
-    from unspool.engine.kv_cache import PagedKVCache
-
-    engine = cached_engines(model, lambda: (compiled_language_model(model),))[0]
-    return CompiledState(engine, PagedKVCache.empty(engine.shape, rows), _torch_head(model))
-
-
-def translation_state(model: TransformerSeq2Seq, sources: Sequence[Sequence[int]]) -> CompiledState:
-    """A state for translations of these sources, which the encoder has read."""
-    from unspool.engine.kv_cache import PagedKVCache
-
-    engine, encoder = cached_engines(model, lambda: (compiled_decoder(model), compiled_encoder(model)))
-    kv_cache = PagedKVCache.empty(engine.shape, len(sources))
-    return CompiledState(engine, kv_cache, _torch_head(model), encoder.read(sources, engine.shape))
-
-
-def _torch_head(model: TransformerLM | TransformerSeq2Seq) -> Any:
-    """The head, if torch computes it; None if it is part of the compiled step."""
-    return None if has_compiled_head(model) else model.head
+BLOCK_MATRICES = {
+    "attention.out": weight_table.ATTENTION_OUT,
+    "cross_attention.query": weight_table.CROSS_QUERY,
+    "cross_attention.out": weight_table.CROSS_OUT,
+    "feed_forward.up": weight_table.UP,
+    "feed_forward.down": weight_table.DOWN,
+}
+BLOCK_NORMS = {
+    "attention_norm": weight_table.ATTENTION_NORM,
+    "attention_post_norm": weight_table.ATTENTION_POST_NORM,
+    "attention.norm.query": weight_table.QUERY_NORM,
+    "attention.norm.key": weight_table.KEY_NORM,
+    "cross_attention_norm": weight_table.CROSS_NORM,
+    "cross_attention_post_norm": weight_table.CROSS_POST_NORM,
+    "feed_forward_norm": weight_table.FEED_FORWARD_NORM,
+    "feed_forward_post_norm": weight_table.FEED_FORWARD_POST_NORM,
+}
+"""Modules of a block → their parts of the weight table; a block may lack some."""
 
 
-@gc_paused()  # the first engine imports numba and loads kernels from disk
 def compiled_language_model(model: TransformerLM) -> TransformerEngine:
     """The engine of a language model."""
-    from unspool.engine.transformer_engine import PositionTables
-
     engine = _engine(model, PositionTables(model._rotaries, model.positions, model._windows))
     engine.shape = engine.shape._replace(embed_scale=float(model.config.embed_scale))
     return engine
 
 
-@gc_paused()
 def compiled_decoder(model: TransformerSeq2Seq) -> TransformerEngine:
     """The engine of a decoder with cross-attention."""
-    from unspool.engine import weight_table
-    from unspool.engine.transformer_engine import PositionTables
-
     layers = len(model.blocks)
     engine = _engine(
         model, PositionTables([model._rotary] * layers, model.positions, relative=model.relative)
@@ -78,10 +65,6 @@ def compiled_decoder(model: TransformerSeq2Seq) -> TransformerEngine:
 
 
 def _engine(model: TransformerLM | TransformerSeq2Seq, tables: PositionTables) -> TransformerEngine:
-    from unspool.engine import weight_table
-    from unspool.engine.transformer_engine import TransformerEngine
-    from unspool.engine.weight_table import WeightTable
-
     layers = len(model.blocks)
     weights = WeightTable(layers)
     for layer, block in enumerate(model.blocks):
@@ -97,10 +80,6 @@ def _engine(model: TransformerLM | TransformerSeq2Seq, tables: PositionTables) -
 
 def compiled_encoder(model: TransformerSeq2Seq) -> EncoderEngine:
     """The engine of an encoder, which computes the decoder's keys and values."""
-    from unspool.engine import weight_table
-    from unspool.engine.transformer_engine import EncoderEngine, PositionTables, TransformerEngine
-    from unspool.engine.weight_table import WeightTable
-
     encoder, embed = model.encoder, model.source_embed or model.embed
     layers = len(encoder.blocks)
     weights = WeightTable(layers, readers=len(model.blocks))
@@ -119,8 +98,6 @@ def compiled_encoder(model: TransformerSeq2Seq) -> EncoderEngine:
 
 
 def _shape(c: TransformerShape, layers: int, vocab_size: int) -> ModelShape:
-    from unspool.engine import weight_table
-
     return weight_table.ModelShape(
         c.width,
         layers,
@@ -140,44 +117,15 @@ def _shape(c: TransformerShape, layers: int, vocab_size: int) -> ModelShape:
 
 
 def _put_block(weights: WeightTable, layer: int, block: Any, config: TransformerShape) -> None:
-    from unspool.engine import weight_table
-
-    matrices = {
-        weight_table.ATTENTION_OUT: block.attention.out,
-        weight_table.UP: block.feed_forward.up,
-        weight_table.DOWN: block.feed_forward.down,
-    }
-    norms = {
-        weight_table.ATTENTION_NORM: block.attention_norm,
-        weight_table.ATTENTION_POST_NORM: block.attention_post_norm,
-        weight_table.FEED_FORWARD_NORM: block.feed_forward_norm,
-        weight_table.FEED_FORWARD_POST_NORM: block.feed_forward_post_norm,
-    }
-    if block.attention.norm is not None:
-        norms |= {
-            weight_table.QUERY_NORM: block.attention.norm.query,
-            weight_table.KEY_NORM: block.attention.norm.key,
-        }
-    if isinstance(block, CrossBlock):
-        matrices |= {
-            weight_table.CROSS_QUERY: block.cross_attention.query,
-            weight_table.CROSS_OUT: block.cross_attention.out,
-        }
-        norms |= {
-            weight_table.CROSS_NORM: block.cross_attention_norm,
-            weight_table.CROSS_POST_NORM: block.cross_attention_post_norm,
-        }
-    for part, linear in matrices.items():
-        _put_matrix(weights, layer, part, linear)
+    modules = dict(block.named_modules())
+    for path, part in BLOCK_MATRICES.items():
+        if path in modules:
+            _put_matrix(weights, layer, part, modules[path])
     _put_stacked(weights, layer, weight_table.QKV, block.attention.projections)
-    if config.norm_place == "after":  # the only norm of a branch is after it
-        norms = {
-            weight_table.POST_NORM_OF.get(part, part): norm
-            for part, norm in norms.items()
-            if type(norm) in NORMS
-        }
-    for part, norm in norms.items():
-        _put_norm(weights, layer, part, norm)
+    for path, part in BLOCK_NORMS.items():
+        if config.norm_place == "after":  # the only norm of a branch is after it
+            part = weight_table.POST_NORM_OF.get(part, part)
+        _put_norm(weights, layer, part, modules.get(path))
 
 
 def _put_matrix(weights: WeightTable, layer: int, part: int, module: Any) -> None:

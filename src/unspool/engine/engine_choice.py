@@ -22,6 +22,7 @@ from torch import nn
 
 from unspool.config import find_word
 from unspool.engine import compiler_obstacle
+from unspool.engine.memory import MAX_STACK_FLOATS
 from unspool.engine.stored_softmax import StoredSoftmax, TiedStoredSoftmax
 from unspool.engine.stored_weights import StoredMatrix
 from unspool.heads.elementwise import Capped
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
 EngineName = Literal["torch", "compiled"]
 ENGINES: tuple[EngineName, ...] = ("torch", "compiled")
 COMPILED_HEADS = (Softmax, TiedSoftmax, StoredSoftmax, TiedStoredSoftmax)
-
-MAX_INPUTS = 65536
-"""Inputs of a packed matrix, at most (`memory.MAX_STACK_FLOATS`)."""
 
 ModuleSpec = Mapping[str, Any]
 """The class of every module and the shape of every parameter outside the head, by name."""
@@ -160,8 +158,8 @@ def _module_obstacle(model: SequenceModel) -> str | None:
         height, width = stored_shape(part)
         if height and (height, width) != built.get(f"{name}.weight", (height, width)):
             return f"{name} has shape {(height, width)}, expected {built[f'{name}.weight']}"
-        if width > MAX_INPUTS:
-            return f"{name} has {width} inputs, more than the {MAX_INPUTS} of packed matrices"
+        if width > MAX_STACK_FLOATS:
+            return f"{name} has {width} inputs, more than the {MAX_STACK_FLOATS} of packed matrices"
         if not height and _is_outside_head(name) and type(part) is not built.get(name):
             return f"{name or 'the model'} is a {type(part).__name__}, which is not compiled"
         if part._forward_hooks or part._forward_pre_hooks:

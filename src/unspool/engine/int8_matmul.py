@@ -11,7 +11,7 @@ threads: a record of some words for every group.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
@@ -59,59 +59,29 @@ VECTORS_PER_ROW = INTERLEAVED_ROWS // WIDTH
 """Vectors that hold one sum for each of the interleaved rows."""
 
 
-class GroupProduct(Protocol):
-    """The product of one group, as a generator of LLVM code.
-
-    Each element of a vector is the sum of one of the interleaved rows of w.
-    """
-
-    record: int
-    """Words of a prepared group of x."""
-    at_once: int
-    """Rows of x that are multiplied with a group before the next rows, which find it in the cache."""
-
-    def add(
-        self, builder: Any, w: Any, at: Any, ahead: Any, x: Any, records: list[Any], totals: list[list[Any]]
-    ) -> None:
-        """totals += s · q · x for w's group at byte `at` and the record of each row of x.
-
-        `totals` holds the stack slots of the vectors of each row of x. If `ahead` is not None, the memory
-        so many bytes ahead is prefetched.
-        """
-
-
 def load_at(builder: Any, data: Any, index: Any, kind: Any) -> Any:
     """Load a value of this type at data[index]."""
     return load_as(builder, builder.gep(data, [index]), kind)
 
 
-def tile_of(R: int, group_product: GroupProduct) -> Callable[..., Any]:
+def tile_of(R: int, group_product: VnniProduct | Float32Product) -> Callable[..., Any]:
     """The kernel for R rows of x.
 
     Its arguments: w, the offset of the first group and the distance to prefetch; x, the offset of its first
     row and the stride of its rows; the number of groups; y, the offset of the first sum and the stride of
     its rows.
     """
-    record = group_product.record
+    record, at_once = group_product.record, group_product.at_once
 
     @llvm_intrinsic
     def _tile(
-        _: Any,
-        w: Any,
-        w_start: Any,
-        ahead: Any,
-        x: Any,
-        x_start: Any,
-        x_stride: Any,
-        groups: Any,
-        y: Any,
-        y_start: Any,
-        y_stride: Any,
-    ) -> Any:
+        _: Any, w: Any, w_start: Any, ahead: Any, x: Any, x_start: Any, x_stride: Any, groups: Any, y: Any,
+        y_start: Any, y_stride: Any,
+    ) -> Any:  # fmt: skip
         def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            def data(which: int) -> Any:
-                return context.make_array(signature.args[which])(context, builder, args[which]).data
-
+            w_data, x_data, y_data = (
+                context.make_array(signature.args[i])(context, builder, args[i]).data for i in (0, 3, 7)
+            )
             _, w_start, ahead, _, x_start, x_stride, groups, _, y_start, y_stride = args
             kind, zeros = w_start.type, ir.Constant(FLOATS, [0.0] * WIDTH)
             rows = [builder.add(x_start, builder.mul(x_stride, kind(r))) for r in range(R)]
@@ -121,16 +91,13 @@ def tile_of(R: int, group_product: GroupProduct) -> Callable[..., Any]:
             with cgutils.for_range_slice(builder, kind(0), groups, kind(1), kind) as (g, _):
                 records = [builder.add(row, builder.mul(g, kind(record))) for row in rows]
                 begin = builder.add(w_start, builder.mul(g, kind(GROUP_BYTES)))
-                for r in range(0, R, group_product.at_once):
-                    some, soon = (
-                        slice(r, r + group_product.at_once),
-                        ahead if group_product.at_once < R and r == 0 else None,
-                    )
-                    group_product.add(builder, data(0), begin, soon, data(3), records[some], totals[some])
+                for r in range(0, R, at_once):
+                    some, soon = slice(r, r + at_once), ahead if at_once < R and r == 0 else None
+                    group_product.add(builder, w_data, begin, soon, x_data, records[some], totals[some])
             for r, registers in enumerate(totals):
                 row = builder.add(y_start, builder.mul(y_stride, kind(r)))
                 for h, total in enumerate(registers):
-                    where = builder.gep(data(7), [builder.add(row, kind(h * WIDTH))])
+                    where = builder.gep(y_data, [builder.add(row, kind(h * WIDTH))])
                     store_as(builder, where, builder.load(total))
             return context.get_dummy_value()
 
@@ -139,17 +106,9 @@ def tile_of(R: int, group_product: GroupProduct) -> Callable[..., Any]:
 
     @inline_kernel
     def tile(
-        w: Any,
-        w_start: int,
-        ahead: int,
-        x: Any,
-        x_start: int,
-        x_stride: int,
-        groups: int,
-        y: Any,
-        y_start: int,
-        y_stride: int,
-    ) -> None:
+        w: Any, w_start: int, ahead: int, x: Any, x_start: int, x_stride: int, groups: int, y: Any,
+        y_start: int, y_stride: int,
+    ) -> None:  # fmt: skip
         if BOUNDSCHECK and (
             min(w_start, x_start, y_start) < 0
             or w_start + groups * GROUP_BYTES > w.size
@@ -161,6 +120,15 @@ def tile_of(R: int, group_product: GroupProduct) -> Callable[..., Any]:
 
     return tile
 
+
+# The product of one group, as a generator of LLVM code:
+#
+#     record    words of a prepared group of x
+#     at_once   rows of x that are multiplied with a group before the next rows, which find it in the cache
+#     prepare   the kernel that writes the record of one whole group of x
+#     add       totals += s · q · x for w's group at byte `at` and the record of each row of x. `totals` holds
+#               the stack slots of the vectors of each row of x; an element of a vector is the sum of one of
+#               the interleaved rows of w. If `ahead` is not None, memory so many bytes ahead is prefetched.
 
 UNROLL = 4
 """Words of w in one iteration of the inner loop."""
@@ -177,7 +145,6 @@ class VnniProduct:
 
     record, at_once = DIGIT_RECORD, 4
     prepare = staticmethod(split_digits)
-    """The kernel that writes the record of one whole group of x."""
 
     def add(
         self, builder: Any, w: Any, at: Any, ahead: Any, x: Any, records: list[Any], totals: list[list[Any]]
@@ -238,7 +205,6 @@ class Float32Product:
 
     record, at_once = GROUP, 4 if WIDTH == INTERLEAVED_ROWS else MAX_ROWS_AT_ONCE
     prepare = staticmethod(_copy_group)
-    """The kernel that writes the record of one whole group of x."""
 
     def add(
         self, builder: Any, w: Any, at: Any, _: Any, x: Any, records: list[Any], totals: list[list[Any]]

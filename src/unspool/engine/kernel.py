@@ -144,10 +144,6 @@ bytes_at = _array_at(types.uint8)
 """The uint8 array at (address, size)."""
 
 
-MAX_STACK_FLOATS = 65536
-"""Floats that a kernel may allocate on the stack: a quarter of a megabyte."""
-
-
 def _stack_alloc(builder: Any, size: Any) -> Any:
     memory = builder.alloca(ir.FloatType(), size)
     memory.align = 64

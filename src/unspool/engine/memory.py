@@ -25,6 +25,8 @@ MAX_POOLED_FLOATS = 2**26
 """Idle floats in the pool, at most: a quarter of a gigabyte."""
 MIN_POOLED_FLOATS = 2**14
 """Floats of a pooled array, at least; malloc keeps smaller ones."""
+MAX_STACK_FLOATS = 65536
+"""Floats that a kernel may allocate on the stack: a quarter of a megabyte."""
 
 _idle_buffers: list[Floats] = []
 _pool_lock = threading.RLock()  # reentrant: garbage collection may return a buffer while one is taken

@@ -24,7 +24,6 @@ from unspool.engine import dense_matmul
 from unspool.engine.compile_cache import CompileNotice
 from unspool.engine.dense_matmul import GROUP, Outputs
 from unspool.engine.kernel import (
-    MAX_STACK_FLOATS,
     bytes_at,
     c_callback,
     call_address,
@@ -33,6 +32,7 @@ from unspool.engine.kernel import (
     kernel,
     stack_alloc,
 )
+from unspool.engine.memory import MAX_STACK_FLOATS
 from unspool.engine.simd import WIDTH, fma, load, splat, store, vadd, vmul, vsum
 from unspool.engine.simd_bytes import (
     bfloat16_to_float32,

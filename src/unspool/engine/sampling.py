@@ -21,17 +21,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unspool.engine import (
-    EPSILON,
-    ETA,
-    MIN_P,
-    TEMPERATURE,
-    TOP_K,
-    TOP_N_SIGMA,
-    TOP_P,
-    TYPICAL,
-    truncation,
-)
+from unspool.engine import EPSILON, TEMPERATURE, TOP_P, TYPICAL, truncation
 from unspool.engine.compile_cache import CompiledEntry
 from unspool.engine.kernel import INT64_ZERO, entry, kernel
 from unspool.engine.sampling_passes import (
@@ -40,12 +30,10 @@ from unspool.engine.sampling_passes import (
     MEAN_BOUND,
     MIN_SCORE,
     ROUNDING_BOUND,
+    Normaliser,
     Scratch,
     best_score,
-    compute_block_masses,
-    compute_block_weights,
     compute_weights,
-    deviation,
     divide_by_temperature,
     exact_mean_below,
     mean_below,
@@ -89,35 +77,6 @@ class Drawn(NamedTuple):
     token: Any
     logp: Any
     certain: Any
-
-
-class Normaliser(NamedTuple):
-    """Base and sum of a list's weights."""
-
-    base: float
-    """b, the score of weight 1."""
-    total: float
-    """Z."""
-
-
-@kernel
-def score_threshold(
-    code: int, value: float, score: Any, size: int, peak: Any, normaliser: Normaliser, scratch: Scratch
-) -> Any:
-    """The threshold of a rule, and its rounding bound."""
-    base, total, top = normaliser.base, normaliser.total, np.float64(peak)
-    if code == TOP_K:
-        return np.float64(truncation.kth_largest(score, size, int(value), peak, scratch)), 0.0
-    if code == MIN_P:
-        return truncation.min_p(value, top)
-    if code == TOP_N_SIGMA:
-        sigma, off = deviation(score, size, peak)
-        return truncation.top_n_sigma(value, top, sigma, off)
-    if code == EPSILON:
-        return truncation.epsilon(value, base, total)
-    if code == ETA:
-        return truncation.eta(value, base, total, mean_below(score, size, np.float32(base), total, scratch))
-    return truncation.top_a(value, base, total, top)
 
 
 @kernel
@@ -165,7 +124,7 @@ def truncate(
     if code in (TOP_P, TYPICAL):
         left, is_full, _ = truncate_below(score, MIN_SCORE, INT64_ZERO, score, size, is_full, scratch)
         return left, is_full, True
-    floor, off = score_threshold(code, value, score, size, peak, normaliser, scratch)
+    floor, off = truncation.score_threshold(code, value, score, size, peak, normaliser, scratch)
     if floor - off >= top:  # the best token always stays
         floor, off = top, 0.0
     left, is_full, least = truncate_below(
@@ -205,10 +164,8 @@ def draw_row(scores: Any, size: int, codes: Any, parameters: Any, u: float, scra
         if has_weights:
             normaliser = Normaliser(normaliser.base, sum_weights(size, scratch))
     if not has_weights:
-        normaliser = Normaliser(np.float64(peak), compute_block_masses(score, size, peak, scratch))
+        normaliser = Normaliser(np.float64(peak), compute_weights(score, size, peak, scratch))
     block, before = find_block(size, u * normaliser.total, scratch)
-    if not has_weights:
-        compute_block_weights(score, size, peak, block, scratch)
     place, is_exact = find_token(size, normaliser.total, u, block, before, scratch)
     token = place if is_full else scratch.token[place]
     return token, np.log(scratch.weight[place] / normaliser.total), is_certain and is_exact

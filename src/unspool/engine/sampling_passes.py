@@ -136,62 +136,34 @@ def divide_by_temperature(score: Any, size: int, peak: Any, temperature: Any, ou
         store(out, i, vdiv(vadd(load(score, i), shift), divisor))
 
 
+class Normaliser(NamedTuple):
+    """Base and sum of a list's weights."""
+
+    base: float
+    """b, the score of weight 1."""
+    total: float
+    """Z."""
+
+
 @kernel
 def compute_weights(score: Any, size: int, peak: Any, scratch: Scratch) -> float:
     """Compute the weight of every token (0 below e^−87) and the mass of every block; returns Z."""
     shift, least, zero = splat(-peak), splat(MIN_EXPONENT), splat(np.float32(0))
-    total = 0.0
-    for start in range(0, padded_size(size), BLOCK):
-        sums, others = zero_sums(), zero_sums()
-        for i in range(start, min(start + BLOCK, padded_size(size)), LIST_MULTIPLE):
-            x, y = vadd(load(score, i), shift), vadd(load(score, i + WIDTH), shift)
-            v, w = select_ge(x, least, vexp(x), zero), select_ge(y, least, vexp(y), zero)
-            store(scratch.weight, i, v)
-            store(scratch.weight, i + WIDTH, w)
-            sums, others = add_to_sums(sums, v), add_to_sums(others, w)
-        mass = total_of_sums(sums) + total_of_sums(others)
-        scratch.mass[start // BLOCK] = mass
-        total += mass
-    return total
-
-
-@kernel
-def compute_block_masses(score: Any, size: int, peak: Any, scratch: Scratch) -> float:
-    """Compute the mass of every block without storing weights; returns Z."""
-    shift, least, zero = splat(-peak), splat(MIN_EXPONENT), splat(np.float32(0))
-    total = 0.0
-    for start in range(0, padded_size(size), BLOCK):
-        sums, others = zero_sums(), zero_sums()
-        for i in range(start, min(start + BLOCK, padded_size(size)), LIST_MULTIPLE):
-            x, y = vadd(load(score, i), shift), vadd(load(score, i + WIDTH), shift)
-            sums = add_to_sums(sums, select_ge(x, least, vexp(x), zero))
-            others = add_to_sums(others, select_ge(y, least, vexp(y), zero))
-        mass = total_of_sums(sums) + total_of_sums(others)
-        scratch.mass[start // BLOCK] = mass
-        total += mass
-    return total
-
-
-@kernel
-def compute_block_weights(score: Any, size: int, peak: Any, block: int, scratch: Scratch) -> None:
-    """Compute the weights of one block."""
-    shift, least, zero = splat(-peak), splat(MIN_EXPONENT), splat(np.float32(0))
-    for i in range(block * BLOCK, min((block + 1) * BLOCK, padded_size(size)), WIDTH):
+    for i in range(0, padded_size(size), WIDTH):
         x = vadd(load(score, i), shift)
         store(scratch.weight, i, select_ge(x, least, vexp(x), zero))
+    return sum_weights(size, scratch)
 
 
 @kernel
 def sum_weights(size: int, scratch: Scratch) -> float:
-    """Sum the known weights of a truncated list; returns Z."""
+    """Sum the weights of a list and of every block; returns Z."""
     total = 0.0
     for start in range(0, padded_size(size), BLOCK):
         sums, others = zero_sums(), zero_sums()
         for i in range(start, min(start + BLOCK, padded_size(size)), LIST_MULTIPLE):
-            sums, others = (
-                add_to_sums(sums, load(scratch.weight, i)),
-                add_to_sums(others, load(scratch.weight, i + WIDTH)),
-            )
+            sums = add_to_sums(sums, load(scratch.weight, i))
+            others = add_to_sums(others, load(scratch.weight, i + WIDTH))
         mass = total_of_sums(sums) + total_of_sums(others)
         scratch.mass[start // BLOCK] = mass
         total += mass

@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+NO_FLOATS: Floats = np.empty(0, np.float32)
+NO_INTS: Ints = np.empty(0, np.int64)
+
 
 class StepTokens(NamedTuple):
     """N tokens that one step reads."""
@@ -20,6 +28,22 @@ class StepTokens(NamedTuple):
     """Rows whose log-probabilities are wanted."""
 
 
+class PositionArrays(NamedTuple):
+    """Tables of positions, each empty if a model does not use it."""
+
+    cos: Floats = NO_FLOATS
+    sin: Floats = NO_FLOATS
+    """(tables · positions · rotary_width/2): rotary angles, one table after another."""
+    added: Floats = NO_FLOATS
+    """(positions · D): position embeddings; of learned positions, the parameter's memory."""
+    begins: Ints = NO_INTS
+    """(layers): the first row of a layer's rotary table; −1 if it does not rotate."""
+    windows: Ints = NO_INTS
+    """(layers): the attention window: how many tokens, itself included, a token attends to."""
+    buckets: Ints = NO_INTS
+    """(2 · positions − 1): the bucket of each relative position, 0 in the middle."""
+
+
 class CacheAndPositions(NamedTuple):
     """The KV cache of the sequences, and tables of positions."""
 
@@ -27,17 +51,7 @@ class CacheAndPositions(NamedTuple):
     """All blocks, usually (layers, K, 2, BLOCK, I) each (`attention`)."""
     starts: Any
     """(sequences, blocks): the offset of each block in kv."""
-    cos: Any
-    sin: Any
-    """(tables · positions · rotary_width/2): rotary angles, one table after another."""
-    added: Any
-    """(positions · D): position embeddings; empty if there are none."""
-    tables: Any
-    """(layers): the first row of a layer's rotary table; −1 if it does not rotate."""
-    windows: Any
-    """(layers): the attention window: how many tokens, itself included, a token attends to."""
-    buckets: Any
-    """(2 · positions − 1): the bucket of each relative position, 0 in the middle; empty without them."""
+    tables: PositionArrays
 
 
 class SourceKV(NamedTuple):
@@ -68,17 +82,17 @@ class Workspace(NamedTuple):
 
 
 class StepOutputs(NamedTuple):
-    """Results of a step."""
+    """Results for N tokens; kernels see flat arrays."""
 
     hidden: Any
     """(N, D): input of the head."""
-    depths: Any
-    """Depths of early exits: 0 before the first layer, 1 after it …"""
     early: Any
-    """(N, depths, D): input of the head at these depths."""
+    """(N, depths, D): input of the head at early exits."""
     logp: Any
     """(wanted, V)."""
     log_norm: Any
-    """(wanted)."""
+    """(wanted): logit = log p + log_norm."""
     source_attention: Any
     """(N, S): the last layer's attention to the source, mean over heads; S is a multiple of WIDTH, or 0."""
+    depths: Any
+    """Depths of early exits: 0 before the first layer, 1 after it …"""

@@ -6,7 +6,6 @@ not change meanwhile. Also: `quantise_int8`, which converts any matrix to INT8.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
@@ -17,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unspool.engine.memory import WEIGHT_MEMORY
+from unspool.engine.memory import WEIGHT_MEMORY, empty_pooled
 from unspool.engine.weight_formats import F32, INT8, WeightFormat, all_finite
 from unspool.nn.linear import DirectCall
 
@@ -54,11 +53,6 @@ class StoredWeight:
     def __deepcopy__(self, memo: object) -> StoredWeight:
         return self
 
-    @property
-    def nbytes(self) -> int:
-        """Its size in bytes."""
-        return self.packed.nbytes
-
     def is_finite(self) -> bool:
         """True if all numbers are finite; checks only the scales, if there are any.
 
@@ -83,18 +77,9 @@ class StoredWeight:
             out = torch.empty(len(packed), columns)
         step = max(1, CHUNK_FLOATS // columns)
         for first in range(0, len(packed), step):
-            self._unpack(packed[first : first + step], out[first : first + step])
+            blocks = packed[first : first + step].view(-1, self.format.block_bytes)
+            self.format.unpack(blocks, out[first : first + step].view(-1, self.format.block))
         return out
-
-    def _unpack(self, packed: Tensor, out: Tensor) -> None:
-        block, block_bytes = self.format.block, self.format.block_bytes
-        blocks = packed.view(-1, block_bytes)
-        if self.shape[1] % block == 0:
-            self.format.unpack(blocks, out.view(-1, block))
-        else:
-            whole = torch.empty(len(blocks), block)
-            self.format.unpack(blocks, whole)
-            out.copy_(whole.view(len(packed), -1)[:, : self.shape[1]])
 
     def _restore_sets(self, rows: Tensor, out: Tensor | None) -> Tensor:
         """Interleaved rows: for one row, its whole set is unpacked."""
@@ -117,28 +102,12 @@ BUFFER_FLOATS = 1 << 20
 """Numbers of the unpacking buffer (4 MB): enough rows for a quick product, few enough for the cache."""
 
 
-class _Buffer(threading.local):
-    """This thread's memory for unpacked rows."""
-
-    def __init__(self) -> None:
-        self.numbers: Tensor = torch.empty(0)
-
-    def rows(self, count: int, columns: int) -> Tensor:
-        if self.numbers.numel() < count * columns:
-            with torch.inference_mode(False):  # so that it can be used outside of inference mode, too
-                self.numbers = torch.empty(count * columns)
-        return self.numbers[: count * columns].view(count, columns)
-
-
-_buffer = _Buffer()
-
-
 class StoredMatrix(DirectCall):
     """A module with a matrix of stacked stored weights and an optional bias, without gradients.
 
         y_NO = x_NI · W_OIᵀ + b_O
 
-    W is unpacked to float32 a few rows at a time, into one buffer per thread. For long prompts this costs
+    W is unpacked to float32 a few rows at a time. For long prompts this costs
     little beside the product; for a step of a few rows, compiled kernels multiply the packed numbers
     directly.
     """
@@ -165,11 +134,6 @@ class StoredMatrix(DirectCall):
             self._restored = weakref.ref(weight)
         return weight
 
-    @property
-    def nbytes(self) -> int:
-        """The size of the stored weights in bytes."""
-        return sum(piece.nbytes for piece in self.pieces)
-
     def product(self, x: Tensor) -> Tensor:
         """x · Wᵀ + b: (…, columns) → (…, rows), in float32."""
         self.refuse_gradients(x)
@@ -177,11 +141,12 @@ class StoredMatrix(DirectCall):
             flat = x.reshape(-1, self.columns).float()
             y = flat.new_empty(len(flat), self.rows)
             most = max(1, BUFFER_FLOATS // self.columns)
+            rows = torch.from_numpy(empty_pooled(most, self.columns))
             for begin, _, piece in self._places():
                 for first in range(0, piece.shape[0], most):
                     last = min(first + most, piece.shape[0])
                     # float32 weights are used in place.
-                    buffer = None if piece.format == F32 else _buffer.rows(last - first, self.columns)
+                    buffer = None if piece.format == F32 else rows[: last - first]
                     w = piece.restore(slice(first, last), buffer)
                     torch.mm(flat, w.t(), out=y[:, begin + first : begin + last])
             if self.bias is not None:

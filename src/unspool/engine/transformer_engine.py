@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from threading import Lock, local
-from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from unspool.engine.attention import BLOCK
 from unspool.engine.kv_cache import PagedKVCache
 from unspool.engine.memory import empty_aligned, empty_pooled
 from unspool.engine.step_memory import (
+    NO_FLOATS,
+    NO_INTS,
     CacheAndPositions,
+    Floats,
+    Ints,
+    PositionArrays,
     SourceKV,
     StepOutputs,
     StepTokens,
@@ -29,28 +32,8 @@ from unspool.engine.transformer_step import count_phases, step
 from unspool.engine.weight_table import OUTPUTS, UP, ModelShape, WeightTable
 from unspool.nn.positions import Learned, RelativePositions, Rotary, Sinusoidal
 
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
-NO_FLOATS = np.empty(0, np.float32)
-NO_INTS: Ints = np.empty(0, np.int64)
 NO_ROTATION = -1
 NO_WINDOW = 2**62
-
-
-class PositionArrays(NamedTuple):
-    """Tables of positions, each empty if a model does not use it."""
-
-    cos: Floats = NO_FLOATS
-    """(tables · positions · I/2)."""
-    sin: Floats = NO_FLOATS
-    added: Floats = NO_FLOATS
-    """(positions · D): the vectors added to embeddings; of learned positions, the parameter's memory."""
-    begins: Ints = NO_INTS
-    """For each layer, the first row of its rotary table."""
-    windows: Ints = NO_INTS
-    """For each layer, its attention window."""
-    buckets: Ints = NO_INTS
-    """By distance: the bucket of a relative position."""
 
 
 class PositionTables:
@@ -120,21 +103,6 @@ NO_BLOCKS = NO_INTS.reshape(0, 0)
 NO_SOURCE = SourceKV(NO_FLOATS, NO_BLOCKS, NO_INTS)
 
 
-class EngineOutput(NamedTuple):
-    """The model's outputs for M tokens."""
-
-    hidden: Floats
-    """(M, D): input of the head."""
-    early: Floats
-    """(M, depths, D): input of the head at early exits."""
-    logp: Floats
-    """(M, V); empty unless requested."""
-    log_norm: Floats
-    """(M): logit = log p + log_norm."""
-    source_attention: Floats
-    """(M, S) or wider: the last layer's attention to the source; empty unless requested."""
-
-
 class TransformerEngine:
     """The shape, weights and position tables of one model, and calls of its compiled step."""
 
@@ -153,7 +121,7 @@ class TransformerEngine:
         with_logp: bool = False,
         sources: PagedKVCache | None = None,
         source_columns: int = 0,
-    ) -> EngineOutput:
+    ) -> StepOutputs:
         """Append the next counts[n] tokens (one if None) to each row n; the outputs for each token.
 
         Row n of a decoder attends to row n of `sources`; `source_columns` columns of that attention are
@@ -165,33 +133,21 @@ class TransformerEngine:
         cache.lengths = ends
         M, D, V = len(tokens), self.shape.width, self.shape.vocab_size
         logp_rows = M if with_logp else 0
-        result = EngineOutput(
+        result = StepOutputs(
             empty_aligned(M, D),
             np.empty((M, len(depths), D), np.float32),
             empty_pooled(logp_rows, V),
             np.empty(logp_rows, np.float32),
             np.empty((M, -(-source_columns // BLOCK) * BLOCK), np.float32),
+            np.array(depths, np.int64),
         )
         source = NO_SOURCE if sources is None else SourceKV(sources.kv, sources.starts, sources.lengths)
-        exits = np.array(depths, np.int64)
         for first in range(0, M, MAX_ROWS_PER_CALL):
             cut = slice(first, min(first + MAX_ROWS_PER_CALL, M))
             n = cut.stop - first
-            outputs = StepOutputs(
-                _flat(result.hidden[cut]),
-                exits,
-                _flat(result.early[cut]),
-                _flat(result.logp[cut]),
-                result.log_norm[cut],
-                _flat(result.source_attention[cut]),
-            )
-            rows = StepTokens(
-                tokens[cut],
-                sequences[cut],
-                positions[cut],
-                positions[cut] + 1,
-                np.arange(n) if with_logp else NO_INTS,
-            )
+            outputs = StepOutputs._make([*(it[cut].reshape(-1) for it in result[:-1]), result.depths])
+            wanted = np.arange(n) if with_logp else NO_INTS
+            rows = StepTokens(tokens[cut], sequences[cut], positions[cut], positions[cut] + 1, wanted)
             work = self.workspace(n, result.source_attention.shape[1])
             self.run(rows, context, source, work, outputs)
         return result
@@ -200,13 +156,12 @@ class TransformerEngine:
         """log p (M, V) and log_norm (M) of inputs (M, D) of the head."""
         logp = empty_pooled(len(hidden), self.shape.vocab_size)
         log_norm = np.empty(len(hidden), np.float32)
-        context = CacheAndPositions(NO_FLOATS, NO_BLOCKS, *PositionArrays())
+        context = CacheAndPositions(NO_FLOATS, NO_BLOCKS, PositionArrays())
         for first in range(0, len(hidden), MAX_ROWS_PER_CALL):
             cut = slice(first, min(first + MAX_ROWS_PER_CALL, len(hidden)))
             rows = np.arange(cut.stop - first)
-            outputs = StepOutputs(
-                hidden[cut].flatten(), NO_INTS, NO_FLOATS, _flat(logp[cut]), log_norm[cut], NO_FLOATS
-            )
+            inputs, out = hidden[cut].flatten(), logp[cut].reshape(-1)
+            outputs = StepOutputs(inputs, NO_FLOATS, out, log_norm[cut], NO_FLOATS, NO_INTS)
             tokens = StepTokens(NO_INTS, NO_INTS, rows, NO_INTS, rows)
             self.run(tokens, context, NO_SOURCE, self.workspace(len(rows)), outputs)
         return logp, log_norm
@@ -222,16 +177,12 @@ class TransformerEngine:
 
     def context(self, cache: PagedKVCache, length: int) -> CacheAndPositions:
         """The KV cache and position tables for a step up to this length."""
-        return CacheAndPositions(cache.kv, cache.starts, *self.tables.up_to(length))
+        return CacheAndPositions(cache.kv, cache.starts, self.tables.up_to(length))
 
     def run(
-        self,
-        rows: StepTokens,
-        context: CacheAndPositions,
-        source: SourceKV,
-        work: Workspace,
+        self, rows: StepTokens, context: CacheAndPositions, source: SourceKV, work: Workspace,
         outputs: StepOutputs,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Call the compiled step, in several threads if that is faster."""
         is_small = self.weights.size * len(rows.positions) < WORTH_SHARING
         threads = 1 if is_small else torch.get_num_threads()
@@ -262,10 +213,6 @@ def _token_positions(cache: PagedKVCache, counts: Ints | None) -> tuple[Ints, In
     ends = cache.lengths + counts
     positions = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - ends, counts)
     return np.repeat(rows, counts), positions, ends
-
-
-def _flat(numbers: Floats) -> Floats:
-    return numbers.reshape(-1)
 
 
 def group_sources(lengths: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
@@ -313,5 +260,5 @@ class EncoderEngine:
         rows = StepTokens(tokens, sequences, positions, np.repeat(lengths, lengths), NO_INTS)
         source = SourceKV(source_cache.kv, source_cache.starts[which], lengths)
         hidden = np.empty(M * engine.shape.width, np.float32)
-        outputs = StepOutputs(hidden, NO_INTS, NO_FLOATS, NO_FLOATS, NO_FLOATS, NO_FLOATS)
+        outputs = StepOutputs(hidden, NO_FLOATS, NO_FLOATS, NO_FLOATS, NO_FLOATS, NO_INTS)
         engine.run(rows, engine.context(cache, int(lengths.max())), source, engine.workspace(M), outputs)

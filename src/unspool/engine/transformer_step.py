@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from unspool.engine import weight_table as wt
 from unspool.engine.attention import BLOCK, prefetch_kv_writes, self_attention, self_kv_layout, store_heads
 from unspool.engine.compile_cache import RendezvousEntry
 from unspool.engine.cross_attention import cross_attention, source_attention, store_source
@@ -35,36 +36,9 @@ from unspool.engine.step_memory import (
     Workspace,
 )
 from unspool.engine.threads import chunk_phase, close_call, join_call, joined_arguments, leave_call, open_call
-from unspool.engine.weight_table import (
-    ATTENTION_NORM,
-    ATTENTION_OUT,
-    ATTENTION_POST_NORM,
-    CROSS_NORM,
-    CROSS_OUT,
-    CROSS_POST_NORM,
-    CROSS_QUERY,
-    DOWN,
-    EMBED,
-    EMBED_NORM,
-    FEED_FORWARD_NORM,
-    FEED_FORWARD_POST_NORM,
-    GEGLU,
-    HEAD,
-    INPUTS,
-    KEY_NORM,
-    LAST_NORM,
-    OUTPUTS,
-    QKV,
-    QUERY_NORM,
-    RMS,
-    SOURCE_KV,
-    SWIGLU,
-    UP,
-    WEIGHT,
-    ModelShape,
-)
+from unspool.engine.weight_table import ModelShape
 
-INT64_RMS: Any = np.int64(RMS)
+INT64_RMS: Any = np.int64(wt.RMS)
 """The norm of queries and keys. numba would compile `norm` again for a literal constant."""
 
 
@@ -72,7 +46,7 @@ INT64_RMS: Any = np.int64(RMS)
 def _branch_input(shape: ModelShape, part: Any, work: Workspace, n: int) -> None:
     """h = norm(x), or x if the norm is after the branch."""
     at = n * shape.width
-    if shape.post or part[WEIGHT] == 0:
+    if shape.post or part[wt.WEIGHT] == 0:
         copy_floats(work.x, at, work.h, at, shape.width)
     else:
         norm(shape.norm, shape.norm_eps, part, work.x, at, shape.width, work.h, at)
@@ -82,7 +56,7 @@ def _branch_input(shape: ModelShape, part: Any, work: Workspace, n: int) -> None
 def _add_branch(shape: ModelShape, before: Any, after: Any, work: Workspace, n: int) -> None:
     """x ← x + y; y or the sum may be normalised."""
     at = n * shape.width
-    if after[WEIGHT]:
+    if after[wt.WEIGHT]:
         norm(shape.norm, shape.norm_eps, after, work.y, at, shape.width, work.y, at)
     add_floats(work.y, at, work.x, at, shape.width)
     if shape.post:
@@ -96,7 +70,7 @@ def _store_early_exit(
     """Store the input of the head if this depth is an early exit."""
     for e in range(depths.size):
         if depths[e] == depth:
-            _branch_input(shape, parts[shape.layers, LAST_NORM], work, n)
+            _branch_input(shape, parts[shape.layers, wt.LAST_NORM], work, n)
             copy_floats(work.h, n * shape.width, early, (n * depths.size + e) * shape.width, shape.width)
 
 
@@ -106,17 +80,17 @@ def _embed(
     early: Any,
 ) -> None:  # fmt: skip
     """x ← s · embed(token) + position."""
-    at, width, embed_norm = n * shape.width, shape.width, parts[shape.layers, EMBED_NORM]
-    embed_row(parts[shape.layers, EMBED], rows.tokens[n], work.x, n)
+    at, width, embed_norm = n * shape.width, shape.width, parts[shape.layers, wt.EMBED_NORM]
+    embed_row(parts[shape.layers, wt.EMBED], rows.tokens[n], work.x, n)
     if shape.embed_scale != 1:
         for i in range(at, at + width):
             work.x[i] *= np.float32(shape.embed_scale)
     if added.size:
         add_floats(added, rows.positions[n] * width, work.x, at, width)
-    if embed_norm[WEIGHT]:
+    if embed_norm[wt.WEIGHT]:
         norm(shape.norm, shape.norm_eps, embed_norm, work.x, at, width, work.x, at)
     _store_early_exit(shape, parts, depths, early, work, n, INT64_ZERO)
-    _branch_input(shape, parts[0, ATTENTION_NORM], work, n)
+    _branch_input(shape, parts[0, wt.ATTENTION_NORM], work, n)
 
 
 @chunk_phase
@@ -129,16 +103,17 @@ def _store_kv(
     In keyless attention the layer's input is stored as the key.
     """
     H, K, I = shape.heads, shape.kv_heads, shape.head_width  # noqa: E741
-    table, layout = context.tables[layer], self_kv_layout(shape)
-    at, position = n * parts[QKV, OUTPUTS], rows.positions[n]
-    head, heads = INT64_ZERO, H + K if parts[QUERY_NORM, WEIGHT] else INT64_ZERO
+    tables, layout = context.tables, self_kv_layout(shape)
+    at, position = n * parts[wt.QKV, wt.OUTPUTS], rows.positions[n]
+    head, heads = INT64_ZERO, H + K if parts[wt.QUERY_NORM, wt.WEIGHT] else INT64_ZERO
     while head < heads:  # the gain covers one head, or all
-        part = parts[QUERY_NORM if head < H else KEY_NORM]
-        width, begin = part[INPUTS], at + head * I
+        part = parts[wt.QUERY_NORM if head < H else wt.KEY_NORM]
+        width, begin = part[wt.INPUTS], at + head * I
         norm(INT64_RMS, shape.norm_eps, part, qkv, begin, width, qkv, begin)
         head += width // I
-    if table >= 0:
-        rotate(qkv, at, H + K, I, shape.rotary_width, context.cos, context.sin, table + position)
+    if tables.begins[layer] >= 0:
+        row = tables.begins[layer] + position
+        rotate(qkv, at, H + K, I, shape.rotary_width, tables.cos, tables.sin, row)
     block = context.starts[rows.sequences[n], position // BLOCK]
     if n + 1 < rows.positions.size:
         ahead = context.starts[rows.sequences[n + 1], rows.positions[n + 1] // BLOCK]
@@ -156,7 +131,7 @@ def _store_kv(
 def _activate(n: int, shape: ModelShape, up: Any, up_width: int, active: Any) -> None:
     """The activation between the two matrices of a feed-forward network."""
     at, inner, to = n * up_width, shape.inner_width, n * shape.inner_width
-    if shape.activation == SWIGLU or shape.activation == GEGLU:
+    if shape.activation == wt.SWIGLU or shape.activation == wt.GEGLU:
         gated_activation(shape.activation, up, at, at + inner, active, to, inner)
     else:
         activation(shape.activation, up, at, active, to, inner)
@@ -174,10 +149,10 @@ def _next_layer(
     n: int, shape: ModelShape, parts: Any, layer: int, work: Workspace, depths: Any, early: Any
 ) -> None:
     """Add the output of the feed-forward network to x and compute the input of the next layer."""
-    _add_branch(shape, parts[layer, FEED_FORWARD_NORM], parts[layer, FEED_FORWARD_POST_NORM], work, n)
+    _add_branch(shape, parts[layer, wt.FEED_FORWARD_NORM], parts[layer, wt.FEED_FORWARD_POST_NORM], work, n)
     _store_early_exit(shape, parts, depths, early, work, n, layer + 1)
     if layer + 1 < shape.layers:
-        _branch_input(shape, parts[layer + 1, ATTENTION_NORM], work, n)
+        _branch_input(shape, parts[layer + 1, wt.ATTENTION_NORM], work, n)
 
 
 @chunk_phase
@@ -205,41 +180,41 @@ def _run_phases(
     """All phases in order."""
     count: int = rows.positions.size
     depths, early, hidden = outputs.depths, outputs.early, outputs.hidden
-    h, y, qkv, prepared = work.h, work.y, work.qkv, work.prepared
+    y, qkv, prepared = work.y, work.qkv, work.prepared
+    h, mixed = Inputs(work.h, prepared), Inputs(work.mixed, prepared)
     phase: int = INT64_ZERO
     if rows.tokens.size:
-        phase = _embed(queue, phase, count, shape, parts, rows, context.added, work, depths, early)
+        phase = _embed(queue, phase, count, shape, parts, rows, context.tables.added, work, depths, early)
         for layer in range(shape.layers):
             own = parts[layer]
-            phase = matmul_phase(own[QKV], Inputs(h, prepared), count, qkv, queue, phase, threads)
-            phase = _store_kv(queue, phase, count, shape, own, layer, rows, context, qkv, h)
+            phase = matmul_phase(own[wt.QKV], h, count, qkv, queue, phase, threads)
+            phase = _store_kv(queue, phase, count, shape, own, layer, rows, context, qkv, work.h)
             phase = self_attention(shape, parts, layer, rows, context, work, queue, phase, threads)
-            mixed = Inputs(work.mixed, prepared)
-            phase = matmul_phase(own[ATTENTION_OUT], mixed, count, y, queue, phase, threads)
-            before, after = own[ATTENTION_NORM], own[ATTENTION_POST_NORM]
+            phase = matmul_phase(own[wt.ATTENTION_OUT], mixed, count, y, queue, phase, threads)
+            before, after = own[wt.ATTENTION_NORM], own[wt.ATTENTION_POST_NORM]
             if shape.crosses:
-                phase = _next_branch(queue, phase, count, shape, work, before, after, own[CROSS_NORM])
-                phase = matmul_phase(own[CROSS_QUERY], Inputs(h, prepared), count, qkv, queue, phase, threads)
+                phase = _next_branch(queue, phase, count, shape, work, before, after, own[wt.CROSS_NORM])
+                phase = matmul_phase(own[wt.CROSS_QUERY], h, count, qkv, queue, phase, threads)
                 phase = cross_attention(shape, layer, rows, source, work, queue, phase, threads)
                 if outputs.source_attention.size and layer == shape.layers - 1:
                     attention = outputs.source_attention
                     phase = source_attention(queue, phase, count, shape, layer, rows, source, work, attention)
-                phase = matmul_phase(own[CROSS_OUT], mixed, count, y, queue, phase, threads)
-                before, after = own[CROSS_NORM], own[CROSS_POST_NORM]
-            phase = _next_branch(queue, phase, count, shape, work, before, after, own[FEED_FORWARD_NORM])
-            phase = matmul_phase(own[UP], Inputs(h, prepared), count, work.up, queue, phase, threads)
-            phase = _activate(queue, phase, count, shape, work.up, own[UP, OUTPUTS], work.active)
-            phase = matmul_phase(own[DOWN], Inputs(work.active, prepared), count, y, queue, phase, threads)
+                phase = matmul_phase(own[wt.CROSS_OUT], mixed, count, y, queue, phase, threads)
+                before, after = own[wt.CROSS_NORM], own[wt.CROSS_POST_NORM]
+            phase = _next_branch(queue, phase, count, shape, work, before, after, own[wt.FEED_FORWARD_NORM])
+            phase = matmul_phase(own[wt.UP], h, count, work.up, queue, phase, threads)
+            phase = _activate(queue, phase, count, shape, work.up, own[wt.UP, wt.OUTPUTS], work.active)
+            phase = matmul_phase(own[wt.DOWN], Inputs(work.active, prepared), count, y, queue, phase, threads)
             phase = _next_layer(queue, phase, count, shape, parts, layer, work, depths, early)
-        phase = _final_norm(queue, phase, count, shape, parts[shape.layers, LAST_NORM], work, hidden)
+        phase = _final_norm(queue, phase, count, shape, parts[shape.layers, wt.LAST_NORM], work, hidden)
         for reader in range(len(parts) - shape.layers - 1):
-            part = parts[shape.layers + 1 + reader, SOURCE_KV]
+            part = parts[shape.layers + 1 + reader, wt.SOURCE_KV]
             phase = matmul_phase(part, Inputs(hidden, prepared), count, qkv, queue, phase, threads)
             phase = store_source(queue, phase, count, shape, reader, rows, source, qkv)
     wanted = rows.wanted.size
     if wanted:
         phase = _gather_rows(queue, phase, wanted, shape.width, rows.wanted, hidden, y)
-        head = parts[shape.layers, HEAD]
+        head = parts[shape.layers, wt.HEAD]
         phase = matmul_phase(head, Inputs(y, prepared), wanted, outputs.logp, queue, phase, threads)
         log_softmax_phase(queue, phase, wanted, outputs.logp, outputs.log_norm, shape.logit_cap)
 

@@ -26,13 +26,17 @@ from typing import Any
 
 import numpy as np
 
+from unspool.engine import EPSILON, MIN_P, TOP_A, TOP_K, TOP_N_SIGMA
 from unspool.engine.kernel import INT64_ZERO, inline_kernel, kernel
 from unspool.engine.sampling_passes import (
     MEAN_BOUND,
     MIN_SCORE,
     ROUNDING_BOUND,
+    Normaliser,
     Scratch,
+    deviation,
     mass_edge,
+    mean_below,
     padded_size,
     select_edge,
 )
@@ -132,44 +136,6 @@ BLOCK = 64
 
 
 @kernel
-def epsilon(value: float, base: float, total: float) -> Any:
-    """p ≥ ε: threshold and rounding bound."""
-    if value == 0:
-        return -np.inf, 0.0
-    return base + math.log(total) + math.log(value), ROUNDING_BOUND
-
-
-@kernel
-def eta(value: float, base: float, total: float, below: float) -> Any:
-    """p ≥ min(η, √η · e^(−H)): threshold and rounding bound."""
-    if value == 0:
-        return -np.inf, 0.0
-    constant = base + math.log(total) + math.log(value)
-    falling = base + math.log(value) / 2 - below
-    return min(constant, falling), ROUNDING_BOUND + MEAN_BOUND * below
-
-
-@kernel
-def top_a(value: float, base: float, total: float, peak: float) -> Any:
-    """p ≥ a · (max p)²: threshold and rounding bound."""
-    if value == 0:
-        return -np.inf, 0.0
-    return peak + (peak - base) - math.log(total) + math.log(value), ROUNDING_BOUND
-
-
-@kernel
-def min_p(value: float, peak: float) -> Any:
-    """p ≥ m · max p: threshold and rounding bound."""
-    return (peak + math.log(value) if value > 0 else -np.inf), 0.0
-
-
-@kernel
-def top_n_sigma(value: float, peak: float, sigma: float, off: float) -> Any:
-    """s ≥ max s − n·σ: threshold and rounding bound."""
-    return peak - value * sigma, value * off
-
-
-@kernel
 def kth_largest(score: Any, size: int, k: int, peak: Any, scratch: Scratch) -> Any:
     """The k-th largest score, or the lowest score if fewer remain.
 
@@ -206,3 +172,27 @@ def _kth_by_mass(score: Any, size: int, k: int, peak: Any, scratch: Scratch) -> 
         if MIN_SCORE <= score[i] < least:
             least = score[i]
     return mass_edge(score, scratch.key, size, np.float64(peak), least, np.float64(k), scratch).key
+
+
+@kernel
+def score_threshold(
+    code: int, value: float, score: Any, size: int, peak: Any, normaliser: Normaliser, scratch: Scratch
+) -> Any:
+    """The threshold of a rule, and its rounding bound."""
+    base, total, top = normaliser.base, normaliser.total, np.float64(peak)
+    if code == TOP_K:
+        return np.float64(kth_largest(score, size, int(value), peak, scratch)), 0.0
+    if code == TOP_N_SIGMA:
+        sigma, off = deviation(score, size, peak)
+        return top - value * sigma, value * off
+    if value == 0:
+        return -np.inf, 0.0
+    if code == MIN_P:
+        return top + math.log(value), 0.0
+    if code == TOP_A:
+        return top + (top - base) - math.log(total) + math.log(value), ROUNDING_BOUND
+    constant = base + math.log(total) + math.log(value)
+    if code == EPSILON:
+        return constant, ROUNDING_BOUND
+    below = mean_below(score, size, np.float32(base), total, scratch)
+    return min(constant, base + math.log(value) / 2 - below), ROUNDING_BOUND + MEAN_BOUND * below

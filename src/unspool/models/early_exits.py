@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 
 from unspool.decode.delegating import SameTokens
-from unspool.engine.compiled_state import CompiledState
-from unspool.engine.compiled_transformer import prompt_state
+from unspool.engine.compiled_state import CompiledState, prompt_state
 from unspool.heads.softmax import predict_step
 from unspool.interfaces import Step
 from unspool.models.sequence_model import eval_inference

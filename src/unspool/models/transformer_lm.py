@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor, nn
 
-from unspool.engine.compiled_state import CompiledForking, CompiledJoining, CompiledState
-from unspool.engine.compiled_transformer import prompt_state
+from unspool.engine.compiled_state import CompiledForking, CompiledJoining, CompiledState, prompt_state
 from unspool.engine.engine_choice import module_spec
 from unspool.heads.softmax import predict_step
 from unspool.interfaces import AttentionStack, Step

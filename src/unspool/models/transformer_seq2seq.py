@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from unspool.engine.compiled_state import CompiledJoining, CompiledState
-from unspool.engine.compiled_transformer import translation_state
+from unspool.engine.compiled_state import CompiledJoining, CompiledState, translation_state
 from unspool.engine.engine_choice import module_spec
 from unspool.heads.softmax import predict_step
 from unspool.interfaces import AttentionStack, Step

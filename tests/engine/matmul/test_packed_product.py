@@ -3,7 +3,7 @@ import pytest
 import torch
 from tests.engine.matmul.conftest import PACKED, stored
 
-from unspool.engine.kernel import MAX_STACK_FLOATS
+from unspool.engine.memory import MAX_STACK_FLOATS
 from unspool.engine.packed_matmul import tile_rows
 from unspool.engine.weight_formats import INT8, Q4_K, Q6_K, Q8_0
 

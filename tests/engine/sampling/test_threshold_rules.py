@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from unspool.engine import truncation
-from unspool.engine.sampling_passes import MIN_SCORE, Scratch
+from unspool.engine import EPSILON, ETA, MIN_P, TOP_A, TOP_K, TOP_N_SIGMA, truncation
+from unspool.engine.sampling_passes import MIN_SCORE, Normaliser, Scratch
 
 from .conftest import new_scratch, pad
 
@@ -17,30 +17,32 @@ def kth_largest(score, size, k, peak, scratch):
 
 
 @numba.njit
-def floors(value, base, whole, below, peak, sigma):
-    return (
-        truncation.epsilon(value, base, whole)[0],
-        truncation.eta(value, base, whole, below)[0],
-        truncation.top_a(value, base, whole, peak)[0],
-        truncation.min_p(value, peak)[0],
-        truncation.top_n_sigma(value, peak, sigma, 0.0)[0],
-    )
+def threshold(code, value, score, size, peak, base, total, scratch):
+    normaliser = Normaliser(base, total)
+    return truncation.score_threshold(code, value, score, size, peak, normaliser, scratch)[0]
 
 
-def test_by_hand():
-    # p = 0.05, 0.5, 0.15, 0.3: base log ½, Z = 2, H = 1.1421, m = H − log 2
-    base = math.log(0.5)
-    epsilon, eta, top_a, min_p, sigma = floors(0.16, base, 2.0, 1.1421 - math.log(2), base, 0.859)
-    assert math.exp(epsilon) == pytest.approx(0.16)
-    assert math.exp(eta) == pytest.approx(min(0.16, 0.4 * math.exp(-1.1421)))
-    assert math.exp(top_a) == pytest.approx(0.16 * 0.25)
-    assert math.exp(min_p) == pytest.approx(0.16 * 0.5)
-    assert sigma == pytest.approx(base - 0.16 * 0.859)
+@pytest.fixture
+def floor(listed):
+    """The threshold of a rule for p = 0.05, 0.5, 0.15, 0.3: base log ½, Z = 2, H = 1.1421."""
+    scratch = listed(np.log(np.array([0.05, 0.5, 0.15, 0.3])).astype(np.float32))
+    scratch.weight[:4] *= 2
+    peak = np.float32(math.log(0.5))
+    return lambda code, value: threshold(code, value, scratch.score, 4, peak, np.float64(peak), 2.0, scratch)
 
 
-def test_parameter_0_keeps_everything():
-    epsilon, eta, top_a, min_p, _ = floors(0.0, 0.0, 2.0, 1.0, 0.0, 1.0)
-    assert epsilon == eta == top_a == min_p == -math.inf
+def test_by_hand(floor):
+    assert math.exp(floor(EPSILON, 0.16)) == pytest.approx(0.16)
+    assert math.exp(floor(ETA, 0.16)) == pytest.approx(min(0.16, 0.4 * math.exp(-1.1421)), rel=1e-4)
+    assert math.exp(floor(TOP_A, 0.16)) == pytest.approx(0.16 * 0.25)
+    assert math.exp(floor(MIN_P, 0.16)) == pytest.approx(0.16 * 0.5)
+    assert floor(TOP_N_SIGMA, 0.16) == pytest.approx(math.log(0.5) - 0.16 * 0.859, rel=1e-3)
+    assert math.exp(floor(TOP_K, 2.0)) == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("code", [EPSILON, ETA, TOP_A, MIN_P])
+def test_parameter_0_keeps_everything(floor, code):
+    assert floor(code, 0.0) == -math.inf
 
 
 @pytest.mark.parametrize("alive", [1, 7, 300])

@@ -24,13 +24,6 @@ def weigh(score, size, peak, scratch):
 
 
 @numba.njit
-def by_blocks(score, size, peak, block, scratch):
-    whole = sampling_passes.compute_block_masses(score, size, peak, scratch)
-    sampling_passes.compute_block_weights(score, size, peak, block, scratch)
-    return whole
-
-
-@numba.njit
 def again(size, scratch):
     return sampling_passes.sum_weights(size, scratch)
 
@@ -86,11 +79,6 @@ def test_weights_and_sums_are_within_their_rounding_bounds(listed, size, spread)
         atol=1e-35,
     )
     assert again(size, scratch) == whole
-    last = len(blocks) - 1
-    found = scratch.weight.copy()
-    scratch.weight[last * BLOCK :] = -1
-    assert by_blocks(scratch.score, size, peak, last, scratch) == whole
-    np.testing.assert_array_equal(scratch.weight, found)
     mean = -(exact * np.where(exact > 0, scores - peak, 0)).sum() / exact.sum()
     assert means(scratch.score, size, peak, whole, scratch)[0] == pytest.approx(
         mean, rel=sampling_passes.MEAN_BOUND

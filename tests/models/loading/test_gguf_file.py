@@ -151,7 +151,7 @@ def test_a_stored_matrix_is_memory_mapped(tmp_path):
     file = open_gguf(path)
     stored = file.stored(part(file, "b.weight"))
     at = file.tensors["b.weight"].offset
-    assert bytes(stored.packed.flatten().tolist()) == path.read_bytes()[at : at + stored.nbytes]
+    assert bytes(stored.packed.flatten().tolist()) == path.read_bytes()[at : at + stored.packed.nbytes]
     base = torch.frombuffer(file.data, dtype=torch.uint8).data_ptr()
     assert stored.packed.data_ptr() == base + at
     file.release(part(file, "b.weight"))  # and comes again
