@@ -24,7 +24,7 @@ from unspool.lazy import gc_paused
 
 if TYPE_CHECKING:
     from unspool.engine.kv_cache import PagedKVCache
-    from unspool.engine.transformer_engine import TransformerEngine
+    from unspool.engine.transformer_engine import EncoderEngine, TransformerEngine
     from unspool.models.transformer_lm import TransformerLM
     from unspool.models.transformer_seq2seq import TransformerSeq2Seq
 
@@ -148,28 +148,40 @@ class CompiledState:
 
 def prompt_state(model: TransformerLM, rows: int) -> CompiledState:
     """A state of empty rows."""
-    with gc_paused():  # imports numba
-        from unspool.engine.compiled_transformer import compiled_language_model
-        from unspool.engine.kv_cache import PagedKVCache
-
-        (engine,) = cached_engines(model, lambda: (compiled_language_model(model),))
-    return CompiledState(engine, PagedKVCache.empty(engine.shape, rows), _torch_head(model))
+    (engine,) = cached_engines(model, lambda: _build_language_model(model))
+    return _empty_state(model, engine, rows)
 
 
 def translation_state(model: TransformerSeq2Seq, sources: Sequence[Sequence[int]]) -> CompiledState:
     """A state for translations of these sources, which the encoder has read."""
-    with gc_paused():
-        from unspool.engine.compiled_transformer import compiled_decoder, compiled_encoder
-        from unspool.engine.kv_cache import PagedKVCache
-
-        engine, encoder = cached_engines(model, lambda: (compiled_decoder(model), compiled_encoder(model)))
-    kv_cache = PagedKVCache.empty(engine.shape, len(sources))
-    return CompiledState(engine, kv_cache, _torch_head(model), encoder.read(sources, engine.shape))
+    engine, encoder = cached_engines(model, lambda: _build_translator(model))
+    return _empty_state(model, engine, len(sources), encoder.read(sources, engine.shape))
 
 
-def _torch_head(model: TransformerLM | TransformerSeq2Seq) -> Any:
-    """The head, if torch computes it; None if it is part of the compiled step."""
-    return None if has_compiled_head(model) else model.head
+@gc_paused()  # the first engine imports numba and loads kernels from disk
+def _build_language_model(model: TransformerLM) -> tuple[TransformerEngine]:
+    from unspool.engine.compiled_transformer import compiled_language_model
+
+    return (compiled_language_model(model),)
+
+
+@gc_paused()
+def _build_translator(model: TransformerSeq2Seq) -> tuple[TransformerEngine, EncoderEngine]:
+    from unspool.engine.compiled_transformer import compiled_decoder, compiled_encoder
+
+    return compiled_decoder(model), compiled_encoder(model)
+
+
+def _empty_state(
+    model: TransformerLM | TransformerSeq2Seq,
+    engine: TransformerEngine,
+    rows: int,
+    sources: PagedKVCache | None = None,
+) -> CompiledState:
+    from unspool.engine.kv_cache import PagedKVCache
+
+    head = None if has_compiled_head(model) else model.head
+    return CompiledState(engine, PagedKVCache.empty(engine.shape, rows), head, sources)
 
 
 def predict_row_by_row(head: Any, hidden_MD: Tensor) -> Step:

@@ -1,8 +1,8 @@
 """Decorators that compile kernels with numba, and the memory that kernels use.
 
-    @kernel, @inline_kernel   compiled into the kernels and entries that call them
-    @entry                    called from Python without the GIL, compiled once and cached on disk
-    instruction, memory_instruction, @llvm_intrinsic   a few LLVM instructions
+    @kernel, @inline_kernel           compiled into the kernels and entries that call them
+    @entry                            called from Python without the GIL, compiled once and cached on disk
+    instruction, memory_instruction   a few LLVM instructions
 
 No option lets the compiler reorder sums: `simd` fixes the order of every sum.
 """

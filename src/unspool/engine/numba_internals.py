@@ -47,21 +47,33 @@ def source_fingerprint(folder: Path) -> bytes:
 KERNEL_FINGERPRINT = source_fingerprint(Path(__file__).parent)
 
 
-class PrivateLocator:
-    """numba's interface for the place of one function's compiled code."""
+@cache
+def _kernel_folder(sources: Path) -> Path:
+    """The folder for the kernels of one source folder."""
+    root = Path(config.CACHE_DIR) if config.CACHE_DIR else cache_folder() / "kernels"
+    name = hashlib.sha256(str(sources).encode()).hexdigest()[:24]
+    return private_folder(root / f"{sources.name}_{name}")
+
+
+class PrivateCacheImpl(CompileResultCacheImpl):  # type: ignore[misc]
+    """numba's interfaces for the serialisation of one function's compiled code and for its place on disk."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
+        self._locator = self
+        self._lineno = function.__code__.co_firstlineno
         self._py_file = Path(function.__code__.co_filename)
-        self._line = function.__code__.co_firstlineno
-        self._path = _kernel_folder(str(self._py_file.parent))
+        self._folder = _kernel_folder(self._py_file.parent)
+        checks = ".checked" if config.BOUNDSCHECK else ""
+        name = f"{self._py_file.stem}.{function.__qualname__}{checks}"
+        self._filename_base = self.get_filename_base(name, getattr(sys, "abiflags", ""))
 
     def get_cache_path(self) -> str:
         """The folder."""
-        return self._path
+        return str(self._folder)
 
     def ensure_cache_path(self) -> None:
         """Check before a write that the folder exists and is private."""
-        private_folder(Path(self._path))
+        private_folder(self._folder)
 
     def get_source_stamp(self) -> bytes:
         """A hash of the function's file and of all kernels, which it may contain."""
@@ -69,26 +81,7 @@ class PrivateLocator:
 
     def get_disambiguator(self) -> str:
         """Distinguishes functions of one name in one file."""
-        return str(self._line)
-
-
-@cache
-def _kernel_folder(sources: str) -> str:
-    """The folder for the kernels of one source folder."""
-    root = Path(config.CACHE_DIR) if config.CACHE_DIR else cache_folder() / "kernels"
-    name = hashlib.sha256(sources.encode()).hexdigest()[:24]
-    return str(private_folder(root / f"{Path(sources).name}_{name}"))
-
-
-class PrivateCacheImpl(CompileResultCacheImpl):  # type: ignore[misc]
-    """numba's serialisation of compiled code, with a `PrivateLocator`."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._lineno = function.__code__.co_firstlineno
-        self._locator = PrivateLocator(function)
-        checks = ".checked" if config.BOUNDSCHECK else ""
-        name = f"{self._locator._py_file.stem}.{function.__qualname__}{checks}"
-        self._filename_base = self.get_filename_base(name, getattr(sys, "abiflags", ""))
+        return str(self._lineno)
 
 
 @cache

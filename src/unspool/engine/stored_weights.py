@@ -107,9 +107,8 @@ class StoredMatrix(DirectCall):
 
         y_NO = x_NI · W_OIᵀ + b_O
 
-    W is unpacked to float32 a few rows at a time. For long prompts this costs
-    little beside the product; for a step of a few rows, compiled kernels multiply the packed numbers
-    directly.
+    W is unpacked to float32 a few rows at a time. For long prompts this costs little beside the product; for
+    a step of a few rows, compiled kernels multiply the packed numbers directly.
     """
 
     def __init__(self, pieces: tuple[StoredWeight, ...], bias: Tensor | None = None) -> None:
