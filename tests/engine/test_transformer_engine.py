@@ -128,8 +128,8 @@ def test_the_last_early_exit_is_the_input_of_the_head(engine):
     pool = PagedKVCache.empty(SHAPE, 1)
     tokens = text(MAX_ROWS_PER_CALL + 9)
     said = engine.read(pool, tokens, np.array([len(tokens)]), (L, 0))
-    np.testing.assert_array_equal(said.early[0], said.hidden)
-    assert not np.array_equal(said.early[1], said.hidden)
+    np.testing.assert_array_equal(said.early[:, 0], said.hidden)
+    assert not np.array_equal(said.early[:, 1], said.hidden)
     assert said.logp.size == 0
 
 

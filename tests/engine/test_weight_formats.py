@@ -1,3 +1,5 @@
+import pickle
+
 import gguf
 import pytest
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
@@ -7,6 +9,10 @@ from unspool.engine.weight_formats import FORMATS, GGML, INT8, Q4_K, Q8_0
 
 def test_format_codes_are_indices_in_the_list():
     assert [kind.number for kind in FORMATS] == list(range(len(FORMATS)))
+
+
+def test_a_pickled_format_is_the_same_object():
+    assert all(pickle.loads(pickle.dumps(kind)) is kind for kind in FORMATS)
 
 
 @pytest.mark.parametrize("number", GGML, ids=lambda number: GGML[number].name)

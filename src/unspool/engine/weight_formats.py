@@ -128,6 +128,9 @@ class WeightFormat:
     side: int = 1
     """Interleaved rows."""
 
+    def __reduce__(self) -> str:
+        return self.name  # pickled as a global of this module
+
     def row_bytes(self, columns: int) -> int:
         """Bytes of a row with this many columns."""
         return -(-columns // self.block) * self.block_bytes
