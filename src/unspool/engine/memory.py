@@ -126,10 +126,6 @@ class WeightMemory:
         memory = _aligned_bytes(size) if size > ARENA_BYTES // 4 else self._cut(size)
         return torch.from_numpy(memory).view(dtype).reshape(tuple(shape))
 
-    def copy(self, tensor: Tensor) -> Tensor:
-        """A copy of a tensor in an arena."""
-        return self.empty(tensor.shape, tensor.dtype).copy_(tensor)
-
     def _cut(self, size: int) -> NDArray[np.uint8]:
         rounded = -(-size // CACHE_LINE_BYTES) * CACHE_LINE_BYTES
         with self._cutting:
