@@ -219,8 +219,8 @@ class BatchScheduler:
 
 def _split(step: Step, sizes: Sequence[int]) -> list[Step]:
     """Split a Step into several of the given numbers of rows, without a copy."""
-    ends = list(accumulate(sizes))
-    return [_rows(step, slice(end - size, end)) for size, end in zip(sizes, ends, strict=True)]
+    ends = zip(sizes, accumulate(sizes), strict=True)
+    return [step.map(lambda part, size=size, end=end: part[end - size : end]) for size, end in ends]  # type: ignore[misc]
 
 
 def _concatenate(steps: Sequence[Step]) -> Step:
@@ -232,16 +232,6 @@ def _concatenate(steps: Sequence[Step]) -> Step:
 
     others = {name: part(name) for name in ("hidden_ND", "attention", "score_NV", "exits_NEV", "log_norm_N")}
     return Step(torch.cat([step.logp_NV for step in steps]), **others)
-
-
-def _rows(step: Step, rows: slice) -> Step:
-    return Step(
-        step.logp_NV[rows],
-        *(
-            None if part is None else part[rows]
-            for part in (step.hidden_ND, step.attention, step.score_NV, step.exits_NEV, step.log_norm_N)
-        ),
-    )
 
 
 def _crop_attention(step: Step, columns: int | None) -> Step:

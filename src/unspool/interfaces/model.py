@@ -34,11 +34,14 @@ class Step:
     log_norm_N: Tensor | None = None
     """Log-normaliser: logit = log p + log_norm; None if the model has no logits."""
 
+    def map(self, change: Callable[[Tensor], Tensor]) -> Step:
+        """Change every tensor."""
+        parts = (self.hidden_ND, self.attention, self.score_NV, self.exits_NEV, self.log_norm_N)
+        return Step(change(self.logp_NV), *(None if part is None else change(part) for part in parts))
+
     def select(self, rows_M: Tensor) -> Step:
         """Reorder, repeat or drop rows."""
-        others = (self.hidden_ND, self.attention, self.score_NV, self.exits_NEV, self.log_norm_N)
-        selected = (None if x is None else x.index_select(0, rows_M) for x in others)
-        return Step(self.logp_NV.index_select(0, rows_M), *selected)
+        return self.map(lambda part: part.index_select(0, rows_M))
 
 
 class State(Protocol):

@@ -46,6 +46,8 @@ class RNNEncoder(nn.Module):
     (papers.bib: bahdanau2015neural).
     """
 
+    context = None
+
     def __init__(self, config: RNNEncoderConfig, embed: nn.Embedding) -> None:
         super().__init__()
         c = self.config = config
@@ -54,10 +56,6 @@ class RNNEncoder(nn.Module):
         self.rnn = CELLS[c.cell](
             embed.embedding_dim, c.width, c.layers, dropout=c.dropout, bidirectional=c.bidirectional
         )
-
-    @property
-    def context(self) -> None:
-        return
 
     @property
     def out_width(self) -> int:

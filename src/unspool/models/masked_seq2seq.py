@@ -23,10 +23,9 @@ from unspool.models.encoders import TransformerEncoder
 from unspool.models.masked_lm import MaskedModel, check_added_positions
 from unspool.models.model_config import PairOptions, check_sizes
 from unspool.models.sequence_model import EncoderDecoder, inference_method
-from unspool.models.sources import pad_rows
+from unspool.models.sources import batch_sources, pad_rows
 from unspool.models.transformer_seq2seq import embedding
 from unspool.models.transformer_shape import TransformerShape
-from unspool.nn.positions import add_positions
 from unspool.nn.rnn_attention import padding_mask
 from unspool.nn.transformer import EncoderOutput
 
@@ -68,10 +67,10 @@ class MaskedSeq2Seq(EncoderDecoder, MaskedModel):
         self.source_embed = embedding(c.source_vocab_size, c.width) if c.source_vocab_size else None
         self.scale = math.sqrt(c.width)
         self.encoder = TransformerEncoder(c, c.encoder_layers, self.source_embed or self.embed)
-        self.positions: Any = c.added()
+        self.positions = c.added()
         self._rotary = c.rotary()
         self.dropout = nn.Dropout(c.dropout)
-        self.blocks: Any = nn.ModuleList(c.cross_block(causal=False) for _ in range(c.decoder_layers))
+        self.blocks = nn.ModuleList(c.cross_block(causal=False) for _ in range(c.decoder_layers))
         self.norm = c.last_norm()
         self.length_head = nn.Linear(c.width, c.longest)
         self.head: Any = self.new_head(c.tied)
@@ -90,23 +89,9 @@ class MaskedSeq2Seq(EncoderDecoder, MaskedModel):
         attentions: list[Tensor] | None = None,
     ) -> Tensor:
         """(N, T) → (N, T, D): what the head reads at every place."""
-        T = texts_NT.shape[1]
-        places_1T = torch.arange(T, device=texts_NT.device)[None]
-        x_NTD = self.embedded(texts_NT) * self.scale
-        if self.positions is not None:
-            x_NTD = add_positions(x_NTD, self.positions(places_1T))
-        x_NTD = self.dropout(x_NTD)
-        rotary = None if self._rotary is None else self._rotary.tables(places_1T, T)
-        padding_NT, padding_NS = (
-            padding_mask(lengths, size, x_NTD.dtype)
-            for lengths, size in ((lengths_N, T), (sources_N, memory_NSD.shape[1]))
-        )
-        mask = None if padding_NT is None else padding_NT[:, None, None]
+        padding_NS = padding_mask(sources_N, memory_NSD.shape[1], memory_NSD.dtype)
         source = EncoderOutput(memory_NSD, None if padding_NS is None else padding_NS[:, None, None])
-        for block in self.blocks:
-            x_NTD = block(x_NTD, rotary, mask, None, attentions, source)
-        normed: Tensor = self.norm(x_NTD)
-        return normed
+        return self.run_blocks(self.embedded(texts_NT) * self.scale, lengths_N, attentions, source)
 
     def length_logp(self, memory_NSD: Tensor, sources_N: Tensor) -> Tensor:
         """(N, L): log p of a length of 1, 2, … L."""
@@ -116,19 +101,17 @@ class MaskedSeq2Seq(EncoderDecoder, MaskedModel):
         self, batch: Batch, stacks: list[AttentionStack] | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """The input of the head, and log p of every length."""
-        if batch.source_NS is None or batch.source_lengths_N is None:
-            raise ValueError("an encoder–decoder learns from pairs, and this batch has no source: give one")
+        source_NS, sources_N = batch_sources(batch)
         if int(batch.lengths_N.max()) > self.config.longest:
             raise ValueError(
                 f"a target has {int(batch.lengths_N.max())} tokens, but model.longest is "
                 f"{self.config.longest}: raise it, or cut targets (batches.max_length)"
             )
-        with_attention, sources_N = stacks is not None, batch.source_lengths_N
         encoder: list[Tensor] = []
         decoder: list[Tensor] = []
-        memory_NSD = self.encoder(batch.source_NS, sources_N, encoder if with_attention else None)
+        memory_NSD = self.encoder(source_NS, sources_N, None if stacks is None else encoder)
         hidden_NTD = self.hidden(
-            batch.inputs_NT, batch.lengths_N, memory_NSD, sources_N, decoder if with_attention else None
+            batch.inputs_NT, batch.lengths_N, memory_NSD, sources_N, None if stacks is None else decoder
         )
         if stacks is not None:
             stacks.append(AttentionStack(tuple(encoder), sources_N))

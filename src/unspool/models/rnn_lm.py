@@ -63,6 +63,7 @@ class RNNLM(LanguageModel):
     """Reads tokens left to right and says how probable each next one is. `engine` is always "torch"."""
 
     config: RNNConfig
+    context = None
 
     def __init__(self, config: RNNConfig, tokenizer: TokenizerLike | None = None) -> None:
         super().__init__(config, RNNConfig, tokenizer)
@@ -72,10 +73,6 @@ class RNNLM(LanguageModel):
         self.rnn = CELLS[c.cell](c.width, c.width, c.layers, dropout=c.dropout)
         self.head: Any = self.new_head(c.tied)
         self._end_NLS: Tensor | None = None
-
-    @property
-    def context(self) -> None:
-        return
 
     @property
     def carrying(self) -> Self:

@@ -27,7 +27,7 @@ from unspool.interfaces import Step
 from unspool.models.encoders import RNNEncoderConfig
 from unspool.models.model_config import PairOptions, check_choices, check_fractions, check_sizes
 from unspool.models.sequence_model import EncoderDecoder, inference_method, unit_embedding
-from unspool.models.sources import EncodedSources, pad_rows
+from unspool.models.sources import EncodedSources, batch_sources, pad_rows
 from unspool.nn.linear import Linear
 from unspool.nn.rnn import CELLS
 from unspool.nn.rnn_attention import ATTENTION_SCORES, attend, last_context, mean_context, padding_mask
@@ -87,6 +87,7 @@ class RNNSeq2Seq(EncoderDecoder):
     """Reads a source, then says how probable each next token of its translation is. It runs on torch only."""
 
     config: RNNSeq2SeqConfig
+    context = None
 
     def __init__(self, config: RNNSeq2SeqConfig, tokenizer: TokenizerLike | None = None) -> None:
         super().__init__(config, RNNSeq2SeqConfig, tokenizer)
@@ -109,10 +110,6 @@ class RNNSeq2Seq(EncoderDecoder):
         self.readout = Linear(c.width + memory_width, c.width, bias=True)
         self.dropout = nn.Dropout(c.dropout)
         self.head: Any = self.new_head(c.tied)
-
-    @property
-    def context(self) -> None:
-        return
 
     def read(self, source_NS: Tensor, lengths_N: Tensor) -> tuple[Tensor, EncodedSources]:
         """s_0 (N, L, S), and all there is to look at, for sources that are padded on the right."""
@@ -139,9 +136,7 @@ class RNNSeq2Seq(EncoderDecoder):
         return self._read_out(s_NTD, c_NTE)
 
     def hidden_for(self, batch: Batch) -> Tensor:
-        if batch.source_NS is None or batch.source_lengths_N is None:
-            raise ValueError("an encoder–decoder learns from pairs, and this batch has no source: give one")
-        return self.hidden(batch.inputs_NT, *self.read(batch.source_NS, batch.source_lengths_N))
+        return self.hidden(batch.inputs_NT, *self.read(*batch_sources(batch)))
 
     def forward(self, source_NS: Tensor, lengths_N: Tensor, tokens_NT: Tensor) -> Tensor:
         """(N, T, V): log p of every next token after each prefix."""

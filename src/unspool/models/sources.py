@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
+    from unspool.data.batch import Batch
     from unspool.interfaces import TokenizerLike
 
 
@@ -80,6 +81,13 @@ class BoundaryTokens:
                     f"reads sources of at most {context}: shorten it"
                 )
         return sources
+
+
+def batch_sources(batch: Batch) -> tuple[Tensor, Tensor]:
+    """The sources of a batch, padded on the right, and their lengths."""
+    if batch.source_NS is None or batch.source_lengths_N is None:
+        raise ValueError("an encoder–decoder learns from pairs, and this batch has no source: give one")
+    return batch.source_NS, batch.source_lengths_N
 
 
 def pad_rows(

@@ -30,7 +30,7 @@ from unspool.interfaces import AttentionStack, Step
 from unspool.models.encoders import TransformerEncoder
 from unspool.models.model_config import PairOptions, check_positive, check_sizes
 from unspool.models.sequence_model import EncoderDecoder, inference_method
-from unspool.models.sources import EncodedSources, pad_rows
+from unspool.models.sources import EncodedSources, batch_sources, pad_rows
 from unspool.models.transformer_lm import TransformerState
 from unspool.models.transformer_shape import TransformerShape
 from unspool.nn.attention import KVCache
@@ -230,10 +230,10 @@ class TransformerSeq2Seq(EncoderDecoder):
         return normed
 
     def hidden_for(self, batch: Batch) -> Tensor:
-        return self.hidden(batch.inputs_NT, self.encode(*_sources(batch)))
+        return self.hidden(batch.inputs_NT, self.encode(*batch_sources(batch)))
 
     def read_attention(self, batch: Batch) -> tuple[Tensor, tuple[AttentionStack, ...]]:
-        source_NS, source_lengths_N = _sources(batch)
+        source_NS, source_lengths_N = batch_sources(batch)
         encoder: list[Tensor] = []
         decoder: list[Tensor] = []
         sources = self.encode(source_NS, source_lengths_N, encoder)
@@ -246,7 +246,7 @@ class TransformerSeq2Seq(EncoderDecoder):
     def read_source_attention(self, batch: Batch) -> AttentionStack:
         """The cross-attention weights of every layer."""
         cross_attentions: list[Tensor] = []
-        source_NS, source_lengths_N = _sources(batch)
+        source_NS, source_lengths_N = batch_sources(batch)
         self.hidden(
             batch.inputs_NT, self.encode(source_NS, source_lengths_N), cross_attentions=cross_attentions
         )
@@ -296,9 +296,3 @@ class TransformerSeq2Seq(EncoderDecoder):
 def _layer_source(sources: EncodedSources, layer: int) -> CrossKeyValues:
     """Keys, values and padding that a layer looks at while it decodes."""
     return (*sources.active[2 * layer : 2 * layer + 2], sources.active[-1])
-
-
-def _sources(batch: Batch) -> tuple[Tensor, Tensor]:
-    if batch.source_NS is None or batch.source_lengths_N is None:
-        raise ValueError("an encoder–decoder learns from pairs, and this batch has no source: give one")
-    return batch.source_NS, batch.source_lengths_N

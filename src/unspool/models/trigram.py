@@ -67,6 +67,7 @@ class Trigram(LanguageModel):
     """Predicts the next token from the last two."""
 
     config: TrigramConfig
+    context = None
 
     def __init__(self, config: TrigramConfig, tokenizer: TokenizerLike | None = None) -> None:
         super().__init__(config, TrigramConfig, tokenizer)
@@ -76,10 +77,6 @@ class Trigram(LanguageModel):
         self.down = Linear(c.inner_width, c.width, bias=True)
         self.dropout = nn.Dropout(c.dropout)
         self.head: Any = self.new_head(tied=True)
-
-    @property
-    def context(self) -> None:
-        return
 
     @property
     def rewindable(self) -> Self:

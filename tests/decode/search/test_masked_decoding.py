@@ -23,7 +23,7 @@ def test_a_path_grows_up_to_the_first_hidden_place_by_hand():
     path = canvas.extend(path, JOB, last=False)
     assert (path.tokens, path.finish_reason) == ((5, 6, 2), "eos")
     assert canvas.score == pytest.approx((-0.5 - 1.0 - 0.25) / 4)
-    canvas.mask_position(0)
+    canvas.tokens[0] = canvas.mask
     assert canvas.masked == [0, 3]
 
 

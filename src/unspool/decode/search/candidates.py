@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
 from typing import NamedTuple
 
 import torch
@@ -69,43 +67,37 @@ def propose(
     """
     keys_NV = scores_NV if keys_NV is None else keys_NV
     k = min(count, scores_NV.shape[1])
+    covered: list[float] = [] if covered_N is None else covered_N.tolist()
     compiled = best_tokens(keys_NV, k) if transform_keys is None and can_compile(logp_NV, scores_NV) else None
     if compiled is not None:
-        return _merge_compiled(beams, count, *compiled, logp_NV, scores_NV, covered_N)
-    table = _BeamRows.build(beams, count, logp_NV, scores_NV, covered_N)
-    for best in (highest, highest_with_ties):
-        values_NK, tokens_NK, tied_N = best(keys_NV, k)
-        values_NK = values_NK if transform_keys is None else transform_keys(values_NK)
-        candidates, tied = table.read(values_NK, tokens_NK, tied_N)
-        if not tied:
-            break
+        from unspool.engine.best_tokens import rank_beams  # needs numba
+
+        read = (it.detach().contiguous().numpy() for it in (*compiled, logp_NV, scores_NV))
+        return [_read_candidates(fields) for fields in rank_beams(beams, count, covered, *read)]
+    keys_NK, tokens_NK = highest(keys_NV, k)
+    keys_NK = keys_NK if transform_keys is None else transform_keys(keys_NK)
+    columns = tokens_NK, logp_NV.gather(1, tokens_NK), scores_NV.gather(1, tokens_NK), keys_NK
+    rows = iter(torch.stack([it.double() for it in columns], dim=-1).tolist())
+    candidates, covered_rows = [], iter(covered or [0.0] * len(scores_NV))
+    for totals in beams:
+        flat: list[tuple[float, ...]] = []
+        for parent, total in enumerate(totals):
+            penalty = next(covered_rows)
+            flat += [
+                (parent, token, logp, score, total + score, penalty, total + key)
+                for token, logp, score, key in next(rows)
+            ]
+        flat.sort(key=lambda fields: -fields[-1])  # stable: of equal keys the first hypothesis and token
+        candidates.append(_read_candidates([number for fields in flat[:count] for number in fields]))
     return candidates
 
 
-def _merge_compiled(
-    beams: Sequence[Sequence[float]],
-    count: int,
-    values_NK: Tensor,
-    tokens_NK: Tensor,
-    logp_NV: Tensor,
-    scores_NV: Tensor,
-    covered_N: Tensor | None,
-) -> list[list[Candidate]]:
-    """`propose` from the best tokens of every row, by compiled code."""
-    from unspool.engine.best_tokens import rank_beams  # needs numba
-
-    covered = () if covered_N is None else covered_N.tolist()
-    read = (it.detach().contiguous().numpy() for it in (values_NK, tokens_NK, logp_NV, scores_NV))
-    return [_candidates(fields) for fields in rank_beams(beams, count, covered, *read)]
-
-
-def highest(keys_NV: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The k highest keys of every row with their tokens, and (N) whether a tie makes the choice ambiguous."""
+def highest(keys_NV: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k highest keys of every row, best first, with their tokens; of equal keys the smallest tokens."""
     N, V = keys_NV.shape
-    if k == V:
-        values_NK, tokens_NK = keys_NV.sort(dim=-1, descending=True, stable=True)
-        return values_NK, tokens_NK, torch.zeros(N, dtype=torch.bool, device=keys_NV.device)
     blocks = V // BLOCK
+    if k == V:
+        return keys_NV.sort(dim=-1, descending=True, stable=True)
     if blocks <= 2 * k:
         values_NK, tokens_NK = keys_NV.topk(k + 1)
         next_N = values_NK[:, k]
@@ -120,100 +112,19 @@ def highest(keys_NV: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
         values_NK, at_NK = keys_NV.gather(1, seen_NS).topk(k + 1)
         tokens_NK = seen_NS.gather(1, at_NK)
         next_N = torch.maximum(values_NK[:, k], peak_NK[:, k])
-    values_NK, tokens_NK = values_NK[:, :k], tokens_NK[:, :k]
-    tied_N = (next_N == values_NK[:, -1]) & (next_N > -math.inf)
-    return *_sorted_by_key(values_NK, tokens_NK), tied_N
-
-
-def highest_with_ties(keys_NV: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Like `highest`, but of equal keys at the edge the smallest tokens are chosen; slower."""
-    edge_N1 = keys_NV.topk(k).values[:, -1:]
-    above_NV, level_NV = keys_NV > edge_N1, keys_NV == edge_N1
-    room_N1 = k - above_NV.sum(dim=-1, keepdim=True)
-    kept_NV = above_NV | (level_NV & (level_NV.cumsum(dim=-1) <= room_N1))
-    tokens_NK = kept_NV.nonzero()[:, 1].view(-1, k)
-    tied_N = torch.zeros(len(keys_NV), dtype=torch.bool, device=keys_NV.device)
-    return *_sorted_by_key(keys_NV.gather(1, tokens_NK), tokens_NK), tied_N
-
-
-def _sorted_by_key(values_NK: Tensor, tokens_NK: Tensor) -> tuple[Tensor, Tensor]:
-    tokens_NK, by_token_NK = tokens_NK.sort(dim=-1)
-    values_NK, order_NK = values_NK.gather(1, by_token_NK).sort(dim=-1, descending=True, stable=True)
+    edge_N, tokens_NK = values_NK[:, k - 1], tokens_NK[:, :k]
+    if bool(((next_N == edge_N) & (next_N > -math.inf)).any()):  # ties at the edge: the slow way
+        above_NV, level_NV = keys_NV > edge_N[:, None], keys_NV == edge_N[:, None]
+        room_N1 = k - above_NV.sum(dim=-1, keepdim=True)
+        kept_NV = above_NV | (level_NV & (level_NV.cumsum(dim=-1) <= room_N1))
+        tokens_NK = kept_NV.nonzero()[:, 1].view(-1, k)
+    tokens_NK = tokens_NK.sort(dim=-1).values
+    values_NK, order_NK = keys_NV.gather(1, tokens_NK).sort(dim=-1, descending=True, stable=True)
     return values_NK, tokens_NK.gather(1, order_NK)
 
 
-@dataclass(frozen=True)
-class _BeamRows:
-    """The rows of every beam, laid out in a table with the width of the widest beam."""
-
-    sums_N: Tensor
-    slot_N: Tensor
-    """Position of every row in the table."""
-    first_Q: Tensor
-    """The first row of every beam."""
-    widest: int
-    count: int
-    logp_NV: Tensor
-    scores_NV: Tensor
-    covered_N: Tensor | None
-
-    @classmethod
-    def build(
-        cls,
-        beams: Sequence[Sequence[float]],
-        count: int,
-        logp_NV: Tensor,
-        scores_NV: Tensor,
-        covered_N: Tensor | None,
-    ) -> _BeamRows:
-        widest = max(map(len, beams))
-        sums = [total for totals in beams for total in totals]
-        slots = [beam * widest + place for beam, totals in enumerate(beams) for place in range(len(totals))]
-        first = list(accumulate(map(len, beams), initial=0))[:-1]
-        return cls(
-            torch.tensor(sums, dtype=torch.float64, device=scores_NV.device),
-            torch.tensor(slots, device=scores_NV.device),
-            torch.tensor(first, device=scores_NV.device),
-            widest,
-            count,
-            logp_NV,
-            scores_NV,
-            covered_N,
-        )
-
-    def read(
-        self, values_NK: Tensor, tokens_NK: Tensor, tied_N: Tensor
-    ) -> tuple[list[list[Candidate]], bool]:
-        """The candidates of every beam as Python objects, and whether a tie must be resolved first."""
-        ranked_QCF = self.rank(values_NK, tokens_NK)
-        # The flag is transferred together with the candidates: one device transfer per step.
-        *flat, tied = torch.cat([ranked_QCF.flatten(), tied_N.any()[None].double()]).tolist()
-        size = ranked_QCF[0].numel()
-        candidates = [_candidates(flat[at : at + size]) for at in range(0, len(flat), size)]
-        return candidates, bool(tied)
-
-    def rank(self, values_NK: Tensor, tokens_NK: Tensor) -> Tensor:
-        """(Q, C, F): the fields of the best candidates of every beam."""
-        N, k = values_NK.shape
-        Q = len(self.first_Q)
-        table = self.sums_N.new_full((Q * self.widest, k), -math.inf)
-        table[self.slot_N] = values_NK + self.sums_N[:, None]
-        table_QS = table.view(Q, self.widest * k)
-        key_QS, order_QS = table_QS.sort(dim=-1, descending=True, stable=True)
-        key_QC, order_QC = key_QS[:, : self.count], order_QS[:, : self.count]
-        parent_QC = order_QC // k
-        # An empty position of a beam points at some row; its key, −∞, excludes it.
-        row_QC = (self.first_Q[:, None] + parent_QC).clamp(max=N - 1)
-        token_QC = tokens_NK[row_QC, order_QC % k]
-        score_QC = self.scores_NV[row_QC, token_QC].double()
-        total_QC = (self.sums_N[row_QC] + score_QC).masked_fill(key_QC == -math.inf, -math.inf)
-        logp_QC = self.logp_NV[row_QC, token_QC].double()
-        covered_QC = torch.zeros_like(total_QC) if self.covered_N is None else self.covered_N[row_QC].double()
-        fields = [parent_QC.double(), token_QC.double(), logp_QC, score_QC, total_QC, covered_QC, key_QC]
-        return torch.stack(fields, dim=-1)
-
-
-def _candidates(flat: Sequence[float]) -> list[Candidate]:
+def _read_candidates(flat: Sequence[float]) -> list[Candidate]:
+    """Candidates from their fields, one after the other; impossible ones are left out."""
     candidates = []
     for at in range(0, len(flat), FIELDS):
         parent, token, logp, score, total, covered, key = flat[at : at + FIELDS]
@@ -232,7 +143,7 @@ def alternatives(logp_NV: Tensor, scores_NV: Tensor, count: int) -> list[Ranked]
 
     def top(values_NV: Tensor) -> list[tuple[tuple[int, float], ...]]:
         k = min(count, values_NV.shape[1])
-        values_NK, tokens_NK = best_tokens(values_NV, k) or highest_with_ties(values_NV, k)[:2]
+        values_NK, tokens_NK = best_tokens(values_NV, k) or highest(values_NV, k)
         rows = zip(tokens_NK.tolist(), values_NK.tolist(), strict=True)
         return [tuple(pair for pair in zip(*row, strict=True) if pair[1] > -math.inf) for row in rows]
 

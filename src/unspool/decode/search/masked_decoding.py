@@ -35,13 +35,11 @@ class MaskedText:
     mask: int
     logps: list[float]
     """log p of each token when it was chosen."""
-    length_logp: float = 0.0
-    """log p of its length."""
 
     @classmethod
-    def blank(cls, hypothesis: Hypothesis, length: int, mask: int, length_logp: float = 0.0) -> MaskedText:
+    def blank(cls, hypothesis: Hypothesis, length: int, mask: int) -> MaskedText:
         """A text whose positions are all masked."""
-        return cls(hypothesis, [mask] * length, mask, [0.0] * length, length_logp)
+        return cls(hypothesis, [mask] * length, mask, [0.0] * length)
 
     @property
     def masked(self) -> list[int]:
@@ -56,10 +54,6 @@ class MaskedText:
     def choose(self, at: int, token: int, logp: float) -> None:
         """Put a token at a position."""
         self.tokens[at], self.logps[at] = token, logp
-
-    def mask_position(self, at: int) -> None:
-        """Mask a position again."""
-        self.tokens[at] = self.mask
 
     def extend(self, hypothesis: Hypothesis, job: Job, *, last: bool) -> Hypothesis:
         """Extend the hypothesis up to the first masked position; if `last`, it ends in any case."""
@@ -111,9 +105,9 @@ class MaskPredict(Checked):
                 self.lengths,
             )
             texts = [
-                MaskedText.blank(hypothesis, length, mask, logp)
+                MaskedText.blank(hypothesis, length, mask)
                 for hypothesis, lengths in zip(hypotheses, predicted, strict=True)
-                for length, logp in lengths
+                for length, _ in lengths
             ]
             for t in range(self.iterations):
                 _mask_least_probable(texts, self.iterations, t)
@@ -134,7 +128,7 @@ def _mask_least_probable(texts: list[MaskedText], iterations: int, t: int) -> No
         size = len(text.tokens)
         count = size * (iterations - t) // iterations
         for at in sorted(range(size), key=lambda at: text.logps[at])[:count] if t else ():
-            text.mask_position(at)
+            text.tokens[at] = text.mask
 
 
 def _fill_masked(model: Infilling, job: Job, texts: list[MaskedText]) -> None:
@@ -178,8 +172,8 @@ class MaskedDiffusion(Checked):
             limits = [job.limits[hypothesis.request] for hypothesis in hypotheses]
             lengths = model.lengths(prompts, limits, 1)
             texts = [
-                MaskedText.blank(hypothesis, length, mask, logp)
-                for hypothesis, ((length, logp),) in zip(hypotheses, lengths, strict=True)
+                MaskedText.blank(hypothesis, length, mask)
+                for hypothesis, ((length, _),) in zip(hypotheses, lengths, strict=True)
             ]
             rngs = [
                 torch_generator(job.stream_key(hypothesis.request, hypothesis.sample))

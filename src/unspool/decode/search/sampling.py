@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from random import Random
 from typing import Any, ClassVar
 
@@ -95,58 +96,57 @@ def run_rows(
 ) -> Iterator[SearchStep]:
     """The loop of decoders that choose one token at a time: read, reshape, pick; finished rows leave the
     batch."""
-    prefill: _Prefill | None = None
+    requests: list[int] = []
     for hypotheses in job.batches():
-        requests = list(dict.fromkeys(hypothesis.request for hypothesis in hypotheses))
-        if prefill is None or prefill.requests != requests:
-            prefill = _Prefill(model, job, requests)
-        yield from _run(model, job, transforms, pick, hypotheses, prefill)
+        before, requests = requests, list(dict.fromkeys(hypothesis.request for hypothesis in hypotheses))
+        if requests != before:
+            prefill = Prefill(model, [job.prompts[request] for request in requests])
+        yield from _run(job, transforms, pick, hypotheses, prefill, requests)
 
 
-class _Prefill:
-    """The first Step and the state of some prompts, each read once for all hypotheses that continue it.
+class Prefill:
+    """The first Step and the state of some prompts, which are read on first use.
 
-    All samples of a prompt share its first Step. The state is consumed by the first batch, and computed again
-    for the next one.
+    All samples of a prompt share its first Step. The state is consumed by the first of them, and computed
+    again for the next one.
     """
 
-    def __init__(self, model: StepModel, job: Job, requests: Sequence[int]) -> None:
-        self.requests = requests
-        self._model, self._prompts = model, [job.prompts[request] for request in requests]
-        self._place = {request: row for row, request in enumerate(requests)}
-        self._step, self._state = model.start(self._prompts)
+    def __init__(self, model: StepModel, prompts: Sequence[Sequence[int]]) -> None:
+        self.model, self._prompts = model, prompts
+        self._state: Any = None
 
-    def step(self, hypotheses: Sequence[Hypothesis]) -> Step:
-        """The first Step, one row for each hypothesis."""
-        return self._step if self._is_one_each(hypotheses) else self._step.select(self._rows(hypotheses))
+    @cached_property
+    def step(self) -> Step:
+        """The Step after the prompts."""
+        step, self._state = self.model.start(self._prompts)
+        return step
 
-    def state(self, hypotheses: Sequence[Hypothesis]) -> Any:
-        """The state, one row for each hypothesis that continues."""
-        state = self._model.start(self._prompts)[1] if self._state is None else self._state
+    def take_state(self) -> Any:
+        """A state that no row has used."""
+        state = self.model.start(self._prompts)[1] if self._state is None else self._state
         self._state = None
-        return state if self._is_one_each(hypotheses) else state.select(self._rows(hypotheses))
+        return state
 
-    def _is_one_each(self, hypotheses: Sequence[Hypothesis]) -> bool:
-        return [hypothesis.request for hypothesis in hypotheses] == self.requests
 
-    def _rows(self, hypotheses: Sequence[Hypothesis]) -> Tensor:
-        places = [self._place[hypothesis.request] for hypothesis in hypotheses]
-        return torch.tensor(places, device=self._step.logp_NV.device)
+def _rows_of(requests: Sequence[int], live: Sequence[Hypothesis], device: torch.device) -> Tensor | None:
+    """The row of each hypothesis in the prefill of some requests; None if there is one for each, in order."""
+    rows = [requests.index(hypothesis.request) for hypothesis in live]
+    return None if rows == list(range(len(requests))) else torch.tensor(rows, device=device)
 
 
 def _run(
-    model: StepModel,
     job: Job,
     transforms: tuple[Transform, ...],
     pick: Pick,
     live: Sequence[Hypothesis],
-    prefill: _Prefill,
+    prefill: Prefill,
+    requests: Sequence[int],
 ) -> Iterator[SearchStep]:
     rngs = [job.rng(hypothesis) for hypothesis in live]
-    counting = (
-        pick if isinstance(pick, CountingPick) else None
-    )  # once: to ask takes as long as a small product
-    step, state = prefill.step(live), None
+    counting = pick if isinstance(pick, CountingPick) else None
+    step, state, device = prefill.step, None, prefill.step.logp_NV.device
+    rows = _rows_of(requests, live, device)
+    step = step if rows is None else step.select(rows)
     while live:
         tokens_N, scores_N = draw(step, live, transforms, pick, rngs)
         scores = scores_N.tolist()
@@ -172,10 +172,13 @@ def _run(
         if not live:
             return
         if len(stay) < len(grown):
-            rows = torch.tensor(stay, device=tokens_N.device)
+            rows = torch.tensor(stay, device=device)
             state, tokens_N = None if state is None else state.select(rows), tokens_N[rows]
             rngs = [rngs[row] for row in stay]
-        step, state = model.step(prefill.state(live) if state is None else state, tokens_N)
+        if state is None:
+            rows, state = _rows_of(requests, live, device), prefill.take_state()
+            state = state if rows is None else state.select(rows)
+        step, state = prefill.model.step(state, tokens_N)
 
 
 def draw(

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,7 +30,7 @@ from unspool.decode.multinomial import Multinomial, invert
 from unspool.decode.picks import ArgMax
 from unspool.decode.prompts import tokens_left
 from unspool.decode.search.candidates import alternatives
-from unspool.decode.search.sampling import Sample, bind_transforms, reshape
+from unspool.decode.search.sampling import Prefill, Sample, bind_transforms, reshape
 from unspool.decode.transforms.scores import peaks
 from unspool.interfaces import Pick, Step, StepModel, Transform
 
@@ -77,9 +77,7 @@ class Speculative:
 
     def _rounds(self, model: StepModel, job: Job, rules: tuple[Transform, ...]) -> Iterator[SearchStep]:
         distribution = PickDistribution(rules, PICK_DISTRIBUTIONS[type(self.sample.pick)])
-        prefills = [
-            (SharedPrefill(model, prompt), SharedPrefill(self.draft, prompt)) for prompt in job.prompts
-        ]
+        prefills = [(Prefill(model, [prompt]), Prefill(self.draft, [prompt])) for prompt in job.prompts]
         for hypotheses in job.batches():
             rows = [
                 DraftedRow(
@@ -160,8 +158,7 @@ def _extended(hypothesis: Hypothesis, token: int, step: Step, scores_1V: Tensor,
     return hypothesis.extend(token, step.logp_NV[0, token].item(), scores_1V[0, token].item(), job, ranked)
 
 
-@dataclass(frozen=True)
-class DraftToken:
+class DraftToken(NamedTuple):
     """A drafted token and its distribution."""
 
     token: int
@@ -178,42 +175,22 @@ class DraftedRow:
     draft: IncrementalReader
 
 
-class SharedPrefill:
-    """A prompt that is read on first use; all rows share its Step, and each row gets its own state."""
-
-    def __init__(self, model: Any, prompt: Sequence[int]) -> None:
-        self.model, self._prompt = model, prompt
-        self._step: Step | None = None
-        self._state: Any = None
-
-    def step(self) -> Step:
-        """The Step after the prompt."""
-        if self._step is None:
-            self._step, self._state = self.model.start([self._prompt])
-        return self._step
-
-    def state(self) -> Any:
-        """A state that no row has used."""
-        state = self.model.start([self._prompt])[1] if self._state is None else self._state
-        self._state = None
-        return state
-
-
 class IncrementalReader:
     """Reads one row with one model: reads new tokens, and rewinds rejected ones."""
 
-    def __init__(self, prefill: SharedPrefill) -> None:
-        self._model, self._prefill, self._read = prefill.model, prefill, 0
+    def __init__(self, prefill: Prefill) -> None:
+        self._model: Any = prefill.model
+        self._prefill, self._read = prefill, 0
         self._state: Any = None
 
     def after(self, row: Sequence[int], more: Sequence[int]) -> list[Step]:
         """1 + len(more) Steps: after the row, and after each further token."""
         unread = [*row, *more][self._read :]
         if self._state is None:
-            self._last = self._prefill.step()
+            self._last = self._prefill.step
         known = [self._last] if self._read == len(row) else []
         if unread:
-            self._state = self._prefill.state() if self._state is None else self._state
+            self._state = self._prefill.take_state() if self._state is None else self._state
             device = self._last.logp_NV.device
             read, self._state = self._model.extend(self._state, torch.tensor([unread], device=device))
             known += [read.select(torch.tensor([place], device=device)) for place in range(len(unread))]
