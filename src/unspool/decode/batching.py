@@ -54,7 +54,6 @@ class BatchScheduler:
 
     @property
     def cached_rows(self) -> int:
-        """Number of rows in the prefix cache."""
         return len(self._cache.slots)
 
     def prefill(self, requests: Sequence[Prompts]) -> list[tuple[Step, Slot] | Exception]:

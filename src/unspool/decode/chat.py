@@ -112,7 +112,6 @@ class Chat:
         return self._cached
 
     def _min_answer(self) -> int:
-        """Minimum number of tokens that must be left for an answer."""
         return min(self.max_new_tokens, (self.model.context or 0) // ANSWER_SHARE)
 
     def _with_system(self, messages: Sequence[dict[str, str]]) -> list[dict[str, str]]:

@@ -110,8 +110,4 @@ async def agenerate(
     **options: Unpack[GenerationOptions],
 ) -> Any:
     """Run `generate` in a worker thread: `out = await us.agenerate(model, "Hi", top_p=0.9)`."""
-
-    def run() -> Any:
-        return generate(model, prompts, decoder, n=n, **options)
-
-    return await asyncio.to_thread(run)
+    return await asyncio.to_thread(lambda: generate(model, prompts, decoder, n=n, **options))

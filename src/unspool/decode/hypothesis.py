@@ -155,7 +155,6 @@ class Job:
         return self.prompts[request], self.hypothesis(request, 0).prompt if self.is_encoder_decoder else ()
 
     def rng(self, hypothesis: Hypothesis) -> Random:
-        """The random number generator of a hypothesis."""
         return Random(self.stream_key(hypothesis.request, hypothesis.sample))
 
     def with_samples(self, n: int) -> Job:

@@ -126,7 +126,6 @@ class Attended:
         return Attended(self.sum_NS.index_select(0, rows_M), self.real_NS.index_select(0, rows_M))
 
     def plus(self, step: Step) -> Attended:
-        """Add the attention of one more step."""
         new_NS = _attention(step)
         if new_NS.shape != self.sum_NS.shape:
             raise ValueError(

@@ -71,7 +71,6 @@ class SampleCounter:
         return first
 
     def first_samples(self, prompts: Iterable[Hashable], n: int = 1) -> tuple[int, ...]:
-        """The same for several prompts, in order."""
         return tuple(self.first_sample(prompt, n) for prompt in prompts)
 
 

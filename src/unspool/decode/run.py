@@ -112,7 +112,6 @@ class Run:
             yield from (group[sample] for sample in sorted(group))
 
     def output(self, hypothesis: Hypothesis) -> Output:
-        """Convert a finished hypothesis to an Output."""
         return output_of(hypothesis, self.job, self.model.tokenizer)
 
     def outputs(self) -> list[list[Output]]:

@@ -40,7 +40,6 @@ class Score:
 
     @property
     def total(self) -> float:
-        """log p of the whole text."""
         return math.fsum(self.logps)
 
 

@@ -59,7 +59,6 @@ class RNNEncoder(nn.Module):
 
     @property
     def out_width(self) -> int:
-        """The width of the output vectors."""
         return self.rnn.out_width
 
     def forward(self, tokens_NS: Tensor, lengths_N: Tensor) -> Tensor:

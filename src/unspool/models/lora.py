@@ -59,7 +59,6 @@ class MergedModel:
     weights: dict[str, Tensor]
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The weights."""
         return self.weights
 
 

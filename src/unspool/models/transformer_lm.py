@@ -79,7 +79,6 @@ class TransformerState:
         return TransformerState(self.layers, pad_M, bool(pad_M.any()), prompt_M, self.prompt_length)
 
     def truncate(self, length: int) -> TransformerState:
-        """Drop the columns from `length` on."""
         for layer in self.layers:
             layer.truncate(length)
         return self
@@ -122,7 +121,6 @@ class TransformerConfig(TransformerShape, VocabularyOptions):
             check_given({"window": self.window}, "windowed_layers")
 
     def rotaries(self) -> list[Rotary | None]:
-        """The rotary positions of every layer."""
         rotary_default, windowed = self.rotary(), self.rotary()
         if rotary_default is not None and self.window_rotary_base is not None:
             windowed = Rotary(self.each_width, self.window_rotary_base, turned_width=self.rotary_width)

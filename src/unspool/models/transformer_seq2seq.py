@@ -89,7 +89,6 @@ class TransformerSeq2SeqConfig(TransformerShape, PairOptions):
             )
 
     def relative(self, *, causal: bool) -> RelativePositions | None:
-        """The relative positions, or None."""
         if self.positions != "relative":
             return None
         return RelativePositions(self.heads, self.relative_buckets, self.relative_distance, causal=causal)

@@ -122,11 +122,9 @@ class TransformerShape:
 
     @property
     def key_value_heads(self) -> int:
-        """The number of key–value heads."""
         return self.kv_heads or self.heads
 
     def rotary(self) -> Rotary | None:
-        """The rotary positions, or None."""
         if self.positions != "rotary":
             return None
         scaling = self.rotary_scaling or self.rotary_yarn
@@ -141,11 +139,9 @@ class TransformerShape:
         )
 
     def block(self, *, causal: bool) -> Block:
-        """A block of self-attention and feed-forward."""
         return Block(self._attention(causal), self._feed_forward(), self._residual())
 
     def cross_block(self, *, causal: bool = True) -> CrossBlock:
-        """A block of self-attention, cross-attention and feed-forward."""
         cross = CrossAttention(
             self.width,
             self.heads,
@@ -161,7 +157,6 @@ class TransformerShape:
         return nn.Identity() if self.norm_place == "post" else self.new_norm()
 
     def new_norm(self) -> nn.Module:
-        """A norm with these settings."""
         return NORMS[self.norm](self.width, self.norm_eps)
 
     def _attention(self, causal: bool) -> SelfAttention | KeylessAttention:

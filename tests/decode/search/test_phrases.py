@@ -1,13 +1,13 @@
 from hypothesis import given, strategies as st
 
-from unspool.decode.search.constrained_beam import Phrases
+from unspool.decode.search.constrained_beam import PhraseProgress
 
 token = st.integers(0, 2)
 phrases = st.lists(st.lists(token, min_size=1, max_size=4).map(tuple), min_size=1, max_size=3)
 
 
 def after(some, tokens):
-    progress = Phrases.of(some).begin()
+    progress = PhraseProgress.begin(some)
     for one in tokens:
         progress = progress.push(one)
     return progress
@@ -18,7 +18,7 @@ def holds(tokens, phrase):
 
 
 def test_by_hand():
-    start = Phrases.of([(1, 1, 2), (3,)]).begin()
+    start = PhraseProgress.begin([(1, 1, 2), (3,)])
     assert (start.needed, start.wanted) == (4, [1, 3])
     two = start.push(1).push(1)
     assert (two.needed, two.wanted) == (2, [2, 3])
@@ -31,14 +31,14 @@ def test_by_hand():
 
 
 def test_phrases_inside_others_come_with_them():
-    assert Phrases.of([(1, 2), (0, 1, 2, 3), (1, 2), (3,)]).phrases == ((0, 1, 2, 3),)
-    assert Phrases.of([]).begin().needed == 0
+    assert PhraseProgress.begin([(1, 2), (0, 1, 2, 3), (1, 2), (3,)]).phrases == ((0, 1, 2, 3),)
+    assert PhraseProgress.begin([]).needed == 0
 
 
 @given(phrases, st.lists(token, max_size=12))
 def test_missing_is_what_the_text_does_not_hold(some, tokens):
     progress = after(some, tokens)
-    assert set(progress.missing) == {p for p in Phrases.of(some).phrases if not holds(tokens, p)}
+    assert set(progress.missing) == {p for p in PhraseProgress.begin(some).phrases if not holds(tokens, p)}
     assert (progress.needed == 0) == all(holds(tokens, phrase) for phrase in some)
 
 
@@ -55,4 +55,4 @@ def test_some_wanted_token_always_lowers_what_is_needed_and_nothing_lowers_it_wi
 @given(phrases, st.lists(token, max_size=12))
 def test_what_is_needed_is_never_more_than_all_phrases(some, tokens):
     progress = after(some, tokens)
-    assert 0 <= progress.needed <= Phrases.of(some).size
+    assert 0 <= progress.needed <= PhraseProgress.begin(some).size

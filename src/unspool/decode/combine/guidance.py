@@ -26,7 +26,7 @@ from unspool.decode.combine.contrast import FLOOR
 from unspool.decode.combine.lockstep import Lockstep, check_model
 from unspool.decode.delegating import SameTokens
 from unspool.decode.prompts import ids_of
-from unspool.interfaces import Rewindable, Step, StepModel
+from unspool.interfaces import Step, StepModel
 
 
 @dataclass(frozen=True)
@@ -89,12 +89,9 @@ class Reprompted(SameTokens):
         return self.model.step(state, tokens_N)
 
     def extend(self, state: Any, tokens_NT: Tensor) -> tuple[Step, Any]:
-        return self._rewindable().extend(state, tokens_NT)
+        assert self.model.rewindable is not None
+        return self.model.rewindable.extend(state, tokens_NT)
 
     def rewind(self, state: Any, tokens: int) -> Any:
-        return self._rewindable().rewind(state, tokens)
-
-    def _rewindable(self) -> Rewindable:
-        if self.model.rewindable is None:
-            raise TypeError(f"{type(self.model).__name__} cannot rewind tokens: check `rewindable` first")
-        return self.model.rewindable
+        assert self.model.rewindable is not None
+        return self.model.rewindable.rewind(state, tokens)

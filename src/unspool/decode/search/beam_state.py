@@ -113,7 +113,6 @@ class BeamSearch:
 
     @property
     def width(self) -> int:
-        """Hypotheses kept alive at every step."""
         return self.options.width
 
     streams: ClassVar[bool] = False
@@ -145,7 +144,6 @@ class Tree:
         self._nodes: list[tuple[int, int, float, float, FinishReason | None]] = []
 
     def add(self, parent: int, token: int, logp: float, score: float, finish: FinishReason | None) -> int:
-        """Append a node and return its index."""
         self._nodes.append((parent, token, logp, score, finish))
         return len(self._nodes) - 1
 
@@ -210,7 +208,6 @@ class BeamState:
 
     @property
     def totals(self) -> list[float]:
-        """The sums of the live hypotheses."""
         return [item.total for item in self.live]
 
     def take(self, candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -232,7 +229,6 @@ class BeamState:
         return taken
 
     def extended(self, candidate: Candidate) -> Hypothesis:
-        """The hypothesis of a candidate."""
         parent = self.live[candidate.parent].hypothesis
         ranked = self.ranked[candidate.parent] if self.ranked else None
         return parent.extend(candidate.token, candidate.logp, candidate.score, self.job, ranked)

@@ -21,7 +21,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple, Unpack
 
 import torch
@@ -38,52 +37,34 @@ Phrase = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Phrases:
-    """The required phrases, without those that another phrase contains."""
-
-    phrases: tuple[Phrase, ...]
-
-    @classmethod
-    def of(cls, phrases: Iterable[Sequence[int]]) -> Phrases:
-        """Drop the phrases that another one contains."""
-        distinct = list(dict.fromkeys(tuple(phrase) for phrase in phrases))
-        return cls(
-            tuple(p for p in distinct if not any(p != other and _inside(p, other) for other in distinct))
-        )
-
-    @property
-    def size(self) -> int:
-        """Number of tokens of all phrases."""
-        return sum(map(len, self.phrases))
-
-    @cached_property
-    def borders(self) -> tuple[tuple[int, ...], ...]:
-        """For each phrase and position, the length of the longest proper prefix that also ends there."""
-        return tuple(map(_borders, self.phrases))
-
-    def begin(self) -> PhraseProgress:
-        return PhraseProgress(self, (0,) * len(self.phrases))
-
-
-@dataclass(frozen=True)
 class PhraseProgress:
     """The part of the required phrases that a text contains. Immutable, because beams fork.
 
     A phrase is complete if its tokens are consecutive in the text. Of an incomplete phrase, the longest
-    prefix that the text ends with counts as done (Knuth–Morris–Pratt matching). The number of tokens
+    prefix that the text ends with counts as done. The number of tokens
 
         needed = Σ_{p incomplete} |p| − max_{p incomplete} done(p)
 
     always suffices to complete the text, and the next token of the phrase with the most done lowers it.
     """
 
-    phrases: Phrases
+    phrases: tuple[Phrase, ...]
     done: tuple[int, ...]
     """Tokens done of each phrase; its length if it is complete."""
 
+    @classmethod
+    def begin(cls, phrases: Iterable[Sequence[int]]) -> PhraseProgress:
+        """The progress of an empty text; phrases that another one contains are left out."""
+        distinct = list(dict.fromkeys(tuple(phrase) for phrase in phrases))
+        kept = [p for p in distinct if not any(p != other and _inside(p, other) for other in distinct)]
+        return cls(tuple(kept), (0,) * len(kept))
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.phrases))
+
     @property
     def missing(self) -> tuple[Phrase, ...]:
-        """The incomplete phrases."""
         return tuple(phrase for phrase, done in self._open())
 
     @property
@@ -98,31 +79,22 @@ class PhraseProgress:
         return list(dict.fromkeys(phrase[done] for phrase, done in self._open()))
 
     def push(self, token: int) -> PhraseProgress:
-        """The progress after one more token."""
         moved = []
-        for phrase, borders, done in zip(self.phrases.phrases, self.phrases.borders, self.done, strict=True):
-            while 0 < done < len(phrase) and phrase[done] != token:
-                done = borders[done - 1]
-            moved.append(done + 1 if done < len(phrase) and phrase[done] == token else done)
+        for phrase, done in zip(self.phrases, self.done, strict=True):
+            if done < len(phrase):
+                ending = (*phrase[:done], token)
+                matches = (k for k in range(done + 1, -1, -1) if ending[done + 1 - k :] == phrase[:k])
+                done = next(matches)
+            moved.append(done)
         return PhraseProgress(self.phrases, tuple(moved))
 
     def _open(self) -> list[tuple[Phrase, int]]:
-        pairs = zip(self.phrases.phrases, self.done, strict=True)
+        pairs = zip(self.phrases, self.done, strict=True)
         return [(phrase, done) for phrase, done in pairs if done < len(phrase)]
 
 
 def _inside(short: Phrase, long: Phrase) -> bool:
     return any(long[at : at + len(short)] == short for at in range(len(long) - len(short) + 1))
-
-
-def _borders(phrase: Phrase) -> tuple[int, ...]:
-    borders = [0]
-    for token in phrase[1:]:
-        at = borders[-1]
-        while at and phrase[at] != token:
-            at = borders[at - 1]
-        borders.append(at + (phrase[at] == token))
-    return tuple(borders)
 
 
 def allocate_banks(width: int, sizes: Sequence[int]) -> list[int]:
@@ -167,10 +139,10 @@ class ConstrainedBeam(BeamSearch):
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
         options = self.options.bind(model, job)
-        phrases = Phrases.of(encode_words(phrase, model, "phrase") for phrase in self.phrases)
-        _check(phrases, model, job)
+        start = PhraseProgress.begin(encode_words(phrase, model, "phrase") for phrase in self.phrases)
+        _check(start, model, job)
         requests = [
-            [_PhraseBeam(options, job, place, phrases, reader)]
+            [_PhraseBeam(options, job, place, start, reader)]
             for place, reader in enumerate(_readers(model, job))
         ]
         return run_beams(model, job, requests, grow)
@@ -229,13 +201,13 @@ class _PhraseBeam(BeamState):
     """A beam that tracks the phrase progress of each hypothesis."""
 
     def __init__(
-        self, options: BeamOptions, job: Job, request: int, phrases: Phrases, reader: Detokenizer | None
+        self, options: BeamOptions, job: Job, request: int, start: PhraseProgress, reader: Detokenizer | None
     ) -> None:
         super().__init__(options, job, request, Tree())
-        self.phrases = phrases
+        self.start = start
         self.reader = reader
         """Detokenizer without stop strings, if the model has a tokenizer."""
-        self.progress = [phrases.begin()]
+        self.progress = [start]
 
     def take(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Divide the width among the banks of hypotheses that can still contain every phrase."""
@@ -259,14 +231,9 @@ class _PhraseBeam(BeamState):
 
     def _progress_of_shown(self, hypothesis: Hypothesis) -> PhraseProgress:
         """The progress of a text that a stop string has cut, from the tokens that are still shown."""
-        progress, length = (
-            self.phrases.begin(),
-            len(hypothesis.detokenizer.close()) if hypothesis.detokenizer else 0,
-        )
-        reader = self.reader
-        for token in (
-            hypothesis.tokens[:-1] if hypothesis.tokens[-1] in self.job.stop_ids else hypothesis.tokens
-        ):
+        progress, reader, tokens = self.start, self.reader, hypothesis.tokens
+        length = len(hypothesis.detokenizer.close()) if hypothesis.detokenizer else 0
+        for token in tokens[:-1] if tokens[-1] in self.job.stop_ids else tokens:
             if reader is not None:
                 reader = reader.push(token)
                 if len(reader.close()) > length:
@@ -283,9 +250,9 @@ class _PhraseBeam(BeamState):
         return len(self.pool) > 0 and self.pool[0].missing == 0
 
     def _shared(self, choices: Sequence[_Choice]) -> list[_Choice]:
-        banks: list[list[_Choice]] = [[] for _ in range(self.phrases.size + 1)]
+        banks: list[list[_Choice]] = [[] for _ in range(self.start.size + 1)]
         for choice in choices:
-            banks[self.phrases.size - choice.progress.needed].append(choice)
+            banks[self.start.size - choice.progress.needed].append(choice)
         places = allocate_banks(self.options.width, [len(bank) for bank in banks])
         kept = [choice for bank, some in zip(banks, places, strict=True) for choice in bank[:some]]
         return sorted(kept, key=lambda one: (-one.candidate.total, one.candidate.parent, one.candidate.token))
@@ -299,16 +266,16 @@ def _readers(model: StepModel, job: Job) -> list[Detokenizer | None]:
     return [text.detokenizer(after=None if job.is_encoder_decoder else prompt[-1]) for prompt in job.prompts]
 
 
-def _check(phrases: Phrases, model: StepModel, job: Job) -> None:
-    for phrase in phrases.phrases:
+def _check(start: PhraseProgress, model: StepModel, job: Job) -> None:
+    for phrase in start.phrases:
         within("phrases", phrase, model.vocab_size)
         if job.eos.intersection(phrase):
             raise ValueError(
                 f"the phrase {phrase} contains an end-of-text token, which ends the text: leave it out"
             )
     for request, limit in enumerate(job.limits):
-        if phrases.size > limit:
+        if start.size > limit:
             raise ValueError(
-                f"the phrases have {phrases.size} tokens but request {request} may generate {limit}: "
+                f"the phrases have {start.size} tokens but request {request} may generate {limit}: "
                 "increase max_new_tokens, shorten the prompt, or give fewer phrases"
             )

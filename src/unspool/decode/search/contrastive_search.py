@@ -129,7 +129,6 @@ class SeenVectors:
         return SeenVectors(self.unit_NTD[rows_M], self.real_NT[rows_M])
 
     def append(self, hidden_ND: Tensor) -> SeenVectors:
-        """Append one state to every row."""
         unit_N1D = F.normalize(hidden_ND, dim=-1)[:, None]
         real_N1 = torch.ones_like(self.real_NT[:, :1])
         return SeenVectors(

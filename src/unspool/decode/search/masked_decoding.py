@@ -43,7 +43,6 @@ class MaskedText:
 
     @property
     def masked(self) -> list[int]:
-        """The masked positions."""
         return [at for at, token in enumerate(self.tokens) if token == self.mask]
 
     @property
@@ -52,7 +51,6 @@ class MaskedText:
         return sum(self.logps) / len(self.logps)
 
     def choose(self, at: int, token: int, logp: float) -> None:
-        """Put a token at a position."""
         self.tokens[at], self.logps[at] = token, logp
 
     def extend(self, hypothesis: Hypothesis, job: Job, *, last: bool) -> Hypothesis:

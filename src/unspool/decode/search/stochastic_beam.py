@@ -128,7 +128,6 @@ class _GumbelBeam(BeamState):
         return taken
 
     def final_score(self, hypothesis: Hypothesis, candidate: Candidate) -> float:  # noqa: ARG002
-        """G of a finished hypothesis."""
         return candidate.key
 
 

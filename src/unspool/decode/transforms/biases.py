@@ -107,7 +107,6 @@ class SequenceBias:
         object.__setattr__(self, "bias", biases("SequenceBias.bias", self.bias))
 
     def bind(self, model: StepModel, job: Job) -> SequenceBias:  # noqa: ARG002
-        """Encode the strings."""
         pairs = biases("SequenceBias.bias", self.bias)
         return SequenceBias([(encode_words(words, model, "sequence"), bias) for words, bias in pairs])
 

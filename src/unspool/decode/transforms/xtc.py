@@ -43,7 +43,6 @@ class XTC(Checked):
     """Keys of the random streams, by request and sample."""
 
     def bind(self, model: StepModel, job: Job) -> XTC:  # noqa: ARG002
-        """Use the random streams of the job."""
         ready = replace(self)
         object.__setattr__(ready, "job", job)
         return ready
