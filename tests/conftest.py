@@ -11,7 +11,7 @@ from unspool.io import cache_folder
 os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder() / "kernels"))
 
 # A deadline measures the machine and whoever else uses it, not the code.
-settings.register_profile("project", deadline=None)
+settings.register_profile("project", deadline=None, max_examples=50)
 settings.load_profile("project")
 
 LONGEST = (
