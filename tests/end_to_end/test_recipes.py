@@ -110,7 +110,8 @@ def test_a_dialogue_is_answered(trained):
     assert out.finish_reason == "eos"
 
 
-def test_a_model_that_exists_is_taught_a_trade(trained):
+@pytest.mark.long
+def test_a_chat_recipe_fine_tunes_an_existing_model(trained):
     model, _, folder = trained("chat")
     asked = [{"role": "user", "content": "Do you have apples?"}]
     out = us.generate(model, asked, us.Greedy(), max_new_tokens=12)
