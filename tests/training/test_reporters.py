@@ -5,6 +5,7 @@ import re
 import time
 
 import pytest
+from rich.progress import Progress
 
 from unspool.interfaces import Clock
 from unspool.training.loop import training_loop
@@ -50,6 +51,20 @@ def test_the_bar_shows_validations(tiny, capsys):
     err = capsys.readouterr().err
     assert "update 4: validation" in err
     assert "tokens/s" in err
+
+
+def test_the_bar_of_a_resumed_run_starts_at_its_update(tiny, monkeypatch):
+    started, original = [], Progress.add_task
+
+    def add_task(bar, *args, **options):
+        started.append((options["completed"], options["total"]))
+        return original(bar, *args, **options)
+
+    monkeypatch.setattr(Progress, "add_task", add_task)
+    run = tiny(updates=4)
+    run.progress.update = 2
+    BarReporter().follow(iter(()), run)
+    assert started == [(2, 4)]
 
 
 def test_quiet_warns_and_silent_does_not(tiny, capsys):
