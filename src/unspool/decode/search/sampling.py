@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from random import Random
 from typing import Any, ClassVar
 
@@ -113,13 +112,15 @@ class Prefill:
 
     def __init__(self, model: StepModel, prompts: Sequence[Sequence[int]]) -> None:
         self.model, self._prompts = model, prompts
+        self._step: Step | None = None
         self._state: Any = None
 
-    @cached_property
+    @property
     def step(self) -> Step:
         """The Step after the prompts."""
-        step, self._state = self.model.start(self._prompts)
-        return step
+        if self._step is None:
+            self._step, self._state = self.model.start(self._prompts)
+        return self._step
 
     def take_state(self) -> Any:
         """A state that no row has used."""
