@@ -5,24 +5,24 @@ import torch
 import torch.nn.functional as F
 
 from unspool.engine.attention import (
-    BLOCK,
-    SCORE_FLOATS,
+    SCRATCH_FLOATS,
+    SPAN,
     AttentionInputs,
     KVLayout,
     attend,
     heads_per_chunk,
     kv_layout,
     offset_in_block,
-    read_ahead,
     store_heads,
 )
+from unspool.engine.attention_tiles import BLOCK
 
 as_a_rule = numba.njit(lambda kv_heads, width: kv_layout(kv_heads, width))
 
 
 @numba.njit
 def run(heads, H, view, q, size, rows, which, out):
-    attend(heads, H, 0, view, q, size, rows, which, np.empty(SCORE_FLOATS, np.float32), out)
+    attend(heads, H, 0, view, q, size, rows, which, np.empty(SCRATCH_FLOATS, np.float32), out)
 
 
 def whole(kv, starts, since, length, cap=0.0, numbers=(), buckets=(), position=0, heads=0):
@@ -46,7 +46,7 @@ def attended(q, kv, starts, since, length, width, cap):
 
 
 def laid_out(k, v):
-    """Keys and values in blocks that lie in any order, and where each begins; the rest are no numbers."""
+    """Keys, transposed, and values in shuffled blocks, and the offsets of these; the rest is NaN."""
     length, width = k.shape
     blocks = -(-length // BLOCK)
     order = np.random.default_rng(0).permutation(blocks)
@@ -54,7 +54,7 @@ def laid_out(k, v):
     kv = np.full((blocks, size), np.nan, np.float32)  # what is not filled is never looked at
     for t in range(length):
         block, place = kv[order[t // BLOCK]], t % BLOCK
-        block[: BLOCK * width].reshape(BLOCK, -1)[place] = k[t].numpy()
+        block[: BLOCK * width].reshape(-1, BLOCK)[:, place] = k[t].numpy()
         block[BLOCK * width :].reshape(BLOCK, -1)[place] = v[t].numpy()
     return kv.reshape(-1), order * size
 
@@ -129,44 +129,11 @@ def test_tokens_before_the_window_are_ignored_even_if_nan():
 
 def test_scores_far_apart_do_not_overflow():
     q = np.array([1000, 0, 0, 0], np.float32)
-    kv = np.zeros((1, 2, BLOCK, 4), np.float32)
-    kv[0, 0, :3, 0] = 1000, -1000, 0
-    kv[0, 1, :3, 0] = 5, 6, 7
+    kv = np.zeros((2, BLOCK * 4), np.float32)
+    kv[0].reshape(4, BLOCK)[0, :3] = 1000, -1000, 0
+    kv[1].reshape(BLOCK, 4)[:3, 0] = 5, 6, 7
     found = attended(q, kv.reshape(-1), np.zeros(1, np.int64), 0, 3, 4, 0.0)
     np.testing.assert_array_equal(found, [5, 0, 0, 0])
-
-
-@numba.njit
-def fetched(kv, starts, heads, layer, since, length):
-    p = np.zeros(BLOCK, np.float32)
-    read_ahead(kv, starts, heads, layer, since, length, p, 0)
-    return p
-
-
-def test_read_ahead_reads_exactly_the_keys_and_values_of_a_layer():
-    """One number of every line of the cache is enough; what is added up tells which."""
-    strips, width, tokens = 6, 16, 3
-    size = strips * BLOCK * width
-    kv = np.full((5, 2, strips, BLOCK, width), np.nan, np.float32)  # blocks, layers
-    kv[1, 1], kv[4, 1, :, :tokens] = 1, 2
-    starts = np.array([2 * size, 8 * size])
-    heads = as_a_rule(3, width)
-    found = fetched(kv.reshape(-1), starts, heads, 1, 0, BLOCK + tokens)
-    assert found.max() == 2 * strips * tokens  # of the last block
-    assert np.isfinite(found).all()
-    kv[1] = np.nan
-    found = fetched(kv.reshape(-1), starts, heads, 1, BLOCK + 1, BLOCK + tokens)
-    assert found.max() == 2 * strips * tokens  # a block before the window is left alone
-
-
-def test_read_ahead_of_keyless_attention():
-    """Strips of 32 and 16 numbers a token; of the second layer, in the only block."""
-    tokens, heads = 3, KVLayout(1, 32, 2, 16, np.float32(1))
-    kv = np.full((2, BLOCK * (32 + 2 * 16)), np.nan, np.float32)
-    for at, width in ((0, 32), (BLOCK * 32, 16), (BLOCK * 48, 16)):
-        kv[1, at : at + tokens * width] = 1
-    found = fetched(kv.reshape(-1), np.zeros(1, np.int64), heads, 1, 0, tokens)
-    assert found.max() == tokens * (2 + 1 + 1)
 
 
 @numba.njit
@@ -196,42 +163,76 @@ def stored(x, at, heads, value, layer, position, kv, block):
 def test_stored_heads_are_found_by_attention():
     heads = KVLayout(1, 3, 2, 2, np.float32(1))
     kv, x = np.zeros((2, BLOCK * 7), np.float32), np.arange(1, 10, dtype=np.float32)
-    stored(x, 1, heads, 0, 1, BLOCK + 4, kv.reshape(-1), 0)
-    stored(x, 4, heads, 1, 1, BLOCK + 4, kv.reshape(-1), 0)
+    memory = kv.reshape(-1)
+    stored(x, 1, heads, 0, 1, BLOCK + 4, memory, 0)
+    stored(x, 4, heads, 1, 1, BLOCK + 4, memory, 0)
     first, second = 3 * BLOCK, 5 * BLOCK
-    assert kv[1, 12:15].tolist() == [2, 3, 4]
+    assert kv[1, :first].reshape(3, BLOCK)[:, 4].tolist() == [2, 3, 4]
     assert kv[1, first + 8 : first + 10].tolist() == [5, 6]
     assert kv[1, second + 8 : second + 10].tolist() == [7, 8]
     assert np.count_nonzero(kv) == 7
 
 
+NONE = np.empty(0, np.float32), np.empty(0, np.int64)
+
+
+def random_cache(rng, count, tokens, width):
+    """The cache of `count` sequences with two key heads, and the offsets of their shuffled blocks."""
+    blocks = -(-tokens // BLOCK)
+    kv = rng.normal(size=count * blocks * 4 * BLOCK * width).astype(np.float32)
+    return kv, rng.permutation(count * blocks).reshape(count, -1) * 4 * BLOCK * width
+
+
 @pytest.mark.parametrize("count", [1, 3, 40])
-def test_several_heads_in_one_pass_are_bit_identical_to_one_at_a_time(count):
-    """Of different lengths, two of them spans, three heads of queries on one of keys."""
+def test_several_rows_and_heads_are_bit_identical_to_one_at_a_time(count):
+    """Sequences of different lengths, up to three spans, and three query heads for each key head."""
     rng = np.random.default_rng(count)
     H, heads, size = 6, as_a_rule(2, 20), 6 * 20 + 7
     lengths = rng.integers(1, 300, count)
-    blocks = -(-300 // BLOCK)
-    kv = rng.normal(size=count * blocks * 4 * BLOCK * 20).astype(np.float32)
-    starts = rng.permutation(count * blocks).reshape(count, -1) * 4 * BLOCK * 20
+    kv, starts = random_cache(rng, count, 300, 20)
     q = rng.normal(size=count * size).astype(np.float32)
-    none = np.empty(0, np.float32), np.empty(0, np.int64)
-    view = AttentionInputs(kv, starts, np.arange(count), lengths, True, 200, 0.0, *none, lengths, 0)
+    view = AttentionInputs(kv, starts, np.arange(count), lengths, True, 200, 0.0, *NONE, lengths, 0)
     together, alone = (np.full(count * H * 20, np.nan, np.float32) for _ in range(2))
-    run(heads, H, view, q, size, (0, count), (0, H), together)
+    run(heads, H, view, q, size, (0, count), (0, 2), together)
     for n in range(count):
-        for head in range(H):
+        for head in range(2):
             run(heads, H, view, q, size, (n, n + 1), (head, head + 1), alone)
     assert np.isfinite(together).all()
     np.testing.assert_array_equal(together, alone)
 
 
-cut = numba.njit(lambda H, rows, threads: heads_per_chunk(H, rows, threads))
+@pytest.mark.parametrize("width", [64, 20])
+@pytest.mark.parametrize(("window", "group"), [(1000, 3), (40, 3), (1000, 1), (150, 7), (1000, 50)])
+def test_the_rows_of_a_prompt_are_bit_identical_to_single_rows(width, window, group):
+    """Row n attends to n + 1 tokens: the rows of a tile have different ends, and with a window starts."""
+    rng = np.random.default_rng(0)
+    rows, first, H = 23, SPAN - 9, 2 * group
+    kv, starts = random_cache(rng, 1, SPAN + 32, width)
+    q = rng.normal(size=rows * H * width).astype(np.float32)
+    lengths = np.arange(first, first + rows)
+    sequences = np.zeros(rows, np.int64)
+    view = AttentionInputs(kv, starts, sequences, lengths, True, window, 0.0, *NONE, lengths, 0)
+    together, alone = (np.full(rows * H * width, np.nan, np.float32) for _ in range(2))
+    run(as_a_rule(2, width), H, view, q, H * width, (0, rows), (0, 2), together)
+    for n in range(rows):
+        run(as_a_rule(2, width), H, view, q, H * width, (n, n + 1), (0, 2), alone)
+    np.testing.assert_array_equal(together, alone)
+    blocks = kv.reshape(-1, 2, 2, BLOCK * width)[starts[0] // (4 * BLOCK * width)]
+    k, v = blocks[:, 1, 0].reshape(-1, width, BLOCK).swapaxes(1, 2), blocks[:, 1, 1]
+    k, v = k.reshape(-1, width), v.reshape(-1, width)
+    for n in (0, rows - 1):
+        seen = slice(max(0, lengths[n] - window), lengths[n])
+        query = torch.from_numpy(q.reshape(rows, H, width)[n, group:])
+        want = F.scaled_dot_product_attention(query, torch.from_numpy(k[seen]), torch.from_numpy(v[seen]))
+        found = together.reshape(rows, H, width)[n, group:]
+        np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-5)
+
+
+cut = numba.njit(lambda values, rows, threads: heads_per_chunk(values, rows, threads))
 
 
 @pytest.mark.parametrize(
-    ("H", "rows", "threads", "each"),
-    [(8, 1, 1, 8), (8, 1, 2, 1), (8, 5, 2, 4), (8, 8, 2, 8), (9, 1, 2, 1), (9, 8, 2, 9), (6, 3, 2, 1)],
+    ("values", "rows", "threads", "each"), [(8, 1, 1, 8), (8, 1, 2, 1), (8, 3, 2, 1), (8, 4, 2, 8)]
 )
-def test_heads_are_divided_until_all_threads_have_chunks(H, rows, threads, each):
-    assert cut(H, rows, threads) == each
+def test_heads_are_divided_until_all_threads_have_chunks(values, rows, threads, each):
+    assert cut(values, rows, threads) == each

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from unspool.engine.attention import BLOCK
+from unspool.engine.attention_tiles import BLOCK
 from unspool.engine.compiled_transformer import compiled_decoder, compiled_encoder
 from unspool.engine.transformer_engine import MAX_ROWS_PER_CALL
 from unspool.models.transformer_seq2seq import TransformerSeq2SeqConfig
@@ -23,12 +23,14 @@ def read():
 
 
 def rows(pool):
-    """The keys and values of every row, as far as it goes."""
+    """The keys and values (tokens, heads, 2, width) of every row."""
+    width = PAIRS.width // PAIRS.heads
     for blocks, length in zip(pool.blocks, pool.lengths, strict=True):
         held = np.stack([pool._block(block) for block in blocks[blocks >= 0]])
-        (width,) = set(pool.strips.tolist())
-        tokens = held.reshape(len(held), -1, BLOCK, width).swapaxes(1, 2)
-        yield tokens.reshape(len(held) * BLOCK, -1)[:length]
+        keys, values = held.reshape(len(held), -1, 2, BLOCK * width).swapaxes(0, 2).swapaxes(1, 2)
+        k = keys.reshape(len(held), -1, width, BLOCK).transpose(0, 3, 1, 2)
+        v = values.reshape(len(held), -1, BLOCK, width).swapaxes(1, 2)
+        yield np.stack([k, v], 3).reshape(len(held) * BLOCK, -1)[:length]
 
 
 def test_a_source_is_bit_identical_alone_and_in_a_batch(read):
@@ -52,7 +54,7 @@ def test_cross_attention_of_keyless_models_has_keys():
     model = replace(PAIRS, attention="keyless", positions="none").build().eval()
     decoder = compiled_decoder(model).shape
     assert decoder.key_width == PAIRS.width
-    assert compiled_encoder(model).read([[5]], decoder).strips.tolist() == [8] * 2 * 2 * 2
+    assert compiled_encoder(model).read([[5]], decoder).block_size == BLOCK * 8 * 2 * 2 * 2
 
 
 def test_a_source_is_read_in_both_directions(read):

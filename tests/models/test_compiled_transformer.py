@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from unspool.engine.attention import BLOCK
+from unspool.engine.attention_tiles import BLOCK
 from unspool.engine.compiled_transformer import compiled_encoder
 from unspool.engine.engine_choice import ENGINES
 from unspool.engine.weight_table import SOURCE_KV, WEIGHT

@@ -8,10 +8,13 @@ maximum m, normaliser z and sum o (Milakov & Gimelshein 2018, papers.bib: milako
 §3.1, papers.bib: dao2022flashattention):
     m′ = max(m, max_t s_t),   z′ = e^(m − m′) z + Σ_t e^(s_t − m′),   o′ = e^(m − m′) o + Σ_t e^(s_t − m′) v_t
 
-Blocks start at the same positions in every sequence, so that the order of these sums depends on the row
-alone. For each key head, a layer's block holds the keys (BLOCK, key width) and then the values (BLOCK, value
-width) of each value head that belongs to it: usually one, (K, 2, BLOCK, I). In keyless attention, where a
-token's input is its key, all value heads belong to the one key head.
+Rows of one sequence and the query heads of one value head are computed together, in tiles of several queries
+(`attention_tiles`). Spans and blocks start at the same positions in every sequence, so that the order of
+these sums depends on the row alone.
+
+For each key head, a layer's block holds the keys (key width, BLOCK), transposed, and then the values (BLOCK,
+value width) of each value head that belongs to it: usually one. In keyless attention, where a token's input
+is its key, all value heads belong to the one key head.
 """
 
 from __future__ import annotations
@@ -20,16 +23,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unspool.engine.dot_products import tile_of
-from unspool.engine.kernel import INT64_ZERO, floats_at, inline_kernel, kernel, stack_alloc
+from unspool.engine.attention_tiles import BLOCK, score_tile, value_tile
+from unspool.engine.kernel import INT64_ZERO, floats_at, inline_kernel, ints_at, kernel, stack_alloc
 from unspool.engine.layers import soft_cap
 from unspool.engine.simd import (
     WIDTH,
     copy_floats,
     first_element,
-    fma,
     load,
-    prefetch,
     scalar_fma,
     select_first,
     splat,
@@ -46,21 +47,21 @@ from unspool.engine.step_memory import CacheAndPositions, StepTokens, Workspace
 from unspool.engine.threads import chunk_phase
 from unspool.engine.weight_table import INPUTS, OUTPUTS, QKV, RELATIVE, WEIGHT, ModelShape
 
-BLOCK = 16
-"""Tokens of a block: a multiple of WIDTH, to fill vectors; few, because diverging rows copy one."""
 SPAN = 128
 """Tokens whose scores are computed before their values are read, at most: whole blocks."""
-MAX_HEADS_PER_PASS = 32
-"""Pairs of row and head in one pass, at most."""
+MAX_QUERIES = 48
+"""Queries (pairs of row and head) in one pass, at most."""
 MAX_SLOT, NORM_SLOT, RESCALE_SLOT = SPAN, SPAN + 1, SPAN + 2
-"""Offsets behind the scores of a row and head: m, z and e^(m − m′)."""
+"""Offsets behind the scores of a query: m, z and e^(m − m′)."""
 SCORE_STRIDE = SPAN + WIDTH
-SCORE_FLOATS = MAX_HEADS_PER_PASS * SCORE_STRIDE
-CHUNKS_PER_THREAD = 4
-"""Chunks for each thread, if the heads can be divided so."""
+SCORE_FLOATS = MAX_QUERIES * SCORE_STRIDE
+AT, TO, SINCE, LENGTH, ROW, HEAD = (k * MAX_QUERIES for k in range(6))
+"""Lists of a pass: offset in q, offset in out, first token, token behind the last one, row and head."""
+SCRATCH_FLOATS: Any = np.int64(SCORE_FLOATS + 2 * 6 * MAX_QUERIES)
+"""Scratch of a thread: the scores, and these lists of int64."""
 CACHE_LINE_FLOATS = 16
-"""Floats in a cache line."""
-_scores, _half, _quarter = (tile_of(1, C) for C in (WIDTH, WIDTH // 2, WIDTH // 4))
+VALUE_VECTORS = 4
+"""Vectors of a value in a tile."""
 ZERO, ONE, MASKED_SCORE = np.float32(0), np.float32(1), np.float32(-3e38)
 
 
@@ -127,88 +128,112 @@ def offset_in_block(layout: KVLayout, layer: int, head: int, value: int) -> int:
     return ((layer * layout.keys + head // each) * together + before) * BLOCK
 
 
-@inline_kernel
-def score_block(q: Any, at: int, k: Any, begin: int, tokens: int, width: int, p: Any, p0: int) -> None:
-    """p[p0 : p0 + tokens] = the dot products of q[at …] with the keys from k[begin] on, WIDTH at a time.
+def _score_kernel(R: int, vectors: int) -> Any:
+    """The scores of R queries from the j-th on, with the blocks low … high − 1 counted from `block`."""
+    C = max(1, vectors * WIDTH // BLOCK)
+    many, single = score_tile(R, C), score_tile(R, 1)
 
-    The last keys use a smaller tile, so that fewer unused keys are read from memory.
-    """
-    even = width // WIDTH * WIDTH
-    for t in range(0, tokens, WIDTH):
-        key, left = begin + t * width, tokens - t
-        if left > WIDTH // 2:
-            _scores(k, key, width, q, at, 0, even, p, p0 + t, 1, 0)
-        elif left > WIDTH // 4:
-            _half(k, key, width, q, at, 0, even, p, p0 + t, 1, 0)
-        else:
-            _quarter(k, key, width, q, at, 0, even, p, p0 + t, 1, 0)
-    for t in range(tokens if even < width else 0):
-        for i in range(even, width):
-            p[p0 + t] = scalar_fma(q[at + i], k[begin + t * width + i], p[p0 + t])
+    @kernel
+    def score(
+        q: Any, lists: Any, j: int, width: int, kv: Any, starts: Any, block: int, low: int, high: int,
+        keys: int, p: Any,
+    ) -> None:  # fmt: skip
+        b, p0 = low, j * SCORE_STRIDE
+        while b + C <= high:
+            many(q, lists, AT + j, width, kv, starts, block + b, keys, p, p0 + b * BLOCK, SCORE_STRIDE)
+            b += C
+        while b < high:
+            single(q, lists, AT + j, width, kv, starts, block + b, keys, p, p0 + b * BLOCK, SCORE_STRIDE)
+            b += 1
+
+    return score
 
 
-@inline_kernel
-def _add_values(
-    v: Any, starts: Any, values: int, start: int, before: int, tokens: int, width: int, p: Any, p0: int,
-    out: Any, at: int, fresh: bool, norm: Any,
-) -> None:  # fmt: skip
-    """out = (rescale · out + Σ_t p_t v_t) / norm over a span from `start` on.
+def _sum_kernel(R: int) -> Any:
+    """out += Σ_t p_t v_t of R queries from the j-th on, over the tokens first … last − 1 of a span."""
+    wide, narrow = value_tile(R, VALUE_VECTORS), value_tile(R, 1)
 
-    The first `before` tokens of the span are skipped. If `fresh`, out is uninitialised and counts as 0.
-    """
-    even, pairs, zeros = width // WIDTH * WIDTH, width // (2 * WIDTH) * 2 * WIDTH, splat(ZERO)
-    rescale, divisor = splat(p[p0 + RESCALE_SLOT]), splat(norm)
-    for i in range(0, pairs, 2 * WIDTH):  # four sums at once, because each waits for its last step
-        j = i + WIDTH
-        a = zeros if fresh else vmul(load(out, at + i), rescale)
-        b = zeros if fresh else vmul(load(out, at + j), rescale)
-        c, d = zeros, zeros
-        for block in range(0, tokens, BLOCK):
-            begin = starts[(start + block) // BLOCK] + values - block * width
-            t, end = max(block, before), min(block + BLOCK, tokens)
-            while t + 1 < end:
-                one, two, value = splat(p[p0 + t]), splat(p[p0 + t + 1]), begin + t * width
-                a, b = fma(one, load(v, value + i), a), fma(one, load(v, value + j), b)
-                c, d = fma(two, load(v, value + width + i), c), fma(two, load(v, value + width + j), d)
-                t += 2
-            if t < end:
-                one, value = splat(p[p0 + t]), begin + t * width
-                a, b = fma(one, load(v, value + i), a), fma(one, load(v, value + j), b)
-        store(out, at + i, vdiv(vadd(a, c), divisor))
-        store(out, at + j, vdiv(vadd(b, d), divisor))
-    for i in range(pairs, even, WIDTH):
-        vector = zeros if fresh else vmul(load(out, at + i), rescale)
-        for t in range(before, tokens):
-            value = starts[(start + t) // BLOCK] + values + t % BLOCK * width
-            vector = fma(splat(p[p0 + t]), load(v, value + i), vector)
-        store(out, at + i, vdiv(vector, divisor))
-    for i in range(even, width):
-        sum_ = ZERO if fresh else out[at + i] * p[p0 + RESCALE_SLOT]
-        for t in range(before, tokens):
-            value = starts[(start + t) // BLOCK] + values + t % BLOCK * width
-            sum_ = scalar_fma(p[p0 + t], v[value + i], sum_)
-        out[at + i] = sum_ / norm
+    @kernel
+    def sum_values(
+        j: int, first: int, last: int, kv: Any, starts: Any, block: int, values: int, width: int, p: Any,
+        lists: Any, out: Any,
+    ) -> None:  # fmt: skip
+        i, p0 = INT64_ZERO, j * SCORE_STRIDE
+        while i + VALUE_VECTORS * WIDTH <= width:
+            wide(p, p0, SCORE_STRIDE, first, last, kv, starts, block, values, width, out, lists, TO + j, i)
+            i += VALUE_VECTORS * WIDTH
+        while i + WIDTH <= width:
+            narrow(p, p0, SCORE_STRIDE, first, last, kv, starts, block, values, width, out, lists, TO + j, i)
+            i += WIDTH
+        for r in range(R if i < width else 0):
+            for k in range(i, width):
+                to = lists[TO + j + r] + k
+                sum_ = out[to]
+                for t in range(first, last):
+                    at = starts[block + t // BLOCK] + values + t % BLOCK * width + k
+                    sum_ = scalar_fma(p[p0 + r * SCORE_STRIDE + t], kv[at], sum_)
+                out[to] = sum_
+
+    return sum_values
+
+
+_score_six, _score_three, _score_one = (_score_kernel(R, vectors) for R, vectors in ((6, 2), (3, 4), (1, 8)))
+_sum_six, _sum_three, _sum_one = (_sum_kernel(R) for R in (6, 3, 1))
+"""For six, three or one query: their sums and the loaded vectors fit into the registers."""
 
 
 @kernel
-def read_ahead(
-    kv: Any, starts: Any, layout: KVLayout, layer: int, since: int, length: int, p: Any, p0: int
-) -> None:
-    """Read the keys and values of all heads of a layer in memory order, so that they are in the cache.
+def _score(
+    q: Any, lists: Any, first: int, last: int, width: int, kv: Any, starts: Any, block: int, low: int,
+    high: int, keys: int, p: Any,
+) -> None:  # fmt: skip
+    """Scores of the queries first … last − 1 with the blocks low … high − 1, counted from `block`."""
+    j = first
+    while j < last:
+        if last - j >= 6:
+            _score_six(q, lists, j, width, kv, starts, block, low, high, keys, p)
+            j += 6
+        elif last - j >= 3:
+            _score_three(q, lists, j, width, kv, starts, block, low, high, keys, p)
+            j += 3
+        else:
+            _score_one(q, lists, j, width, kv, starts, block, low, high, keys, p)
+            j += 1
 
-    This is several times as fast as reading them in the order in which the heads need them.
+
+@kernel
+def _sum_values(
+    first: int, last: int, start: int, kv: Any, starts: Any, values: int, width: int, p: Any, lists: Any,
+    out: Any,
+) -> None:  # fmt: skip
+    """Add the values of a span to the outputs of the queries first … last − 1.
+
+    The tokens that all queries of a tile attend to are added together. The tokens before and behind them
+    are added for each query, so that a masked token never enters a sum, not even with weight 0.
     """
-    each = layout.values // layout.keys
-    for start in range(since // BLOCK * BLOCK, length, BLOCK):
-        tokens = min(BLOCK, length - start)
-        at = starts[start // BLOCK] + offset_in_block(layout, layer, INT64_ZERO, INT64_ZERO)
-        vector = splat(ZERO)
-        for strip in range(layout.keys + layout.values):
-            width = layout.key_width if strip % (1 + each) == 0 else layout.value_width
-            for i in range(at, at + tokens * width, CACHE_LINE_FLOATS):
-                vector = vadd(vector, load(kv, i))
-            at += BLOCK * width
-        store(p, p0, vector)  # unused; without it the compiler would remove the loads
+    j, block = first, start // BLOCK
+    while j < last:
+        R = 6 if last - j >= 6 else 3 if last - j >= 3 else 1
+        low, high = INT64_ZERO, INT64_ZERO + SPAN
+        for r in range(j, j + R):
+            low, high = max(low, lists[SINCE + r] - start), min(high, lists[LENGTH + r] - start)
+        if low >= high:
+            low = high = INT64_ZERO + SPAN
+        for r in range(j, j + R):
+            begin, end = max(lists[SINCE + r] - start, 0), min(lists[LENGTH + r] - start, SPAN)
+            if begin < min(low, end):
+                _sum_one(r, begin, min(low, end), kv, starts, block, values, width, p, lists, out)
+        if low < high and R == 6:
+            _sum_six(j, low, high, kv, starts, block, values, width, p, lists, out)
+        elif low < high and R == 3:
+            _sum_three(j, low, high, kv, starts, block, values, width, p, lists, out)
+        elif low < high:
+            _sum_one(j, low, high, kv, starts, block, values, width, p, lists, out)
+        for r in range(j, j + R):
+            end = min(lists[LENGTH + r] - start, SPAN)
+            if high < end:
+                _sum_one(r, high, end, kv, starts, block, values, width, p, lists, out)
+        j += R
 
 
 @kernel
@@ -223,18 +248,18 @@ def _add_distances(
     return peak
 
 
-@inline_kernel
+@kernel
 def _softmax_span(
     inputs: AttentionInputs, root: Any, n: int, head: int, start: int, before: int, tokens: int, p: Any,
     p0: int, fresh: bool,
 ) -> None:  # fmt: skip
     """Replace the scores of a span by e^(s − m′), and store m′, z′ and e^(m − m′) behind them."""
-    filled = (tokens + WIDTH - 1) // WIDTH * WIDTH
+    first, filled = before // WIDTH * WIDTH, (tokens + WIDTH - 1) // WIDTH * WIDTH
     if inputs.cap != 0:
-        soft_cap(p, p0, filled, root, inputs.cap)
+        soft_cap(p, p0 + first, filled - first, root, inputs.cap)
     lowest = splat(MASKED_SCORE)
     peak, scale = lowest, splat(root if inputs.cap == 0 else ONE)
-    for t in range(0, filled, WIDTH):  # padding is masked
+    for t in range(first, filled, WIDTH):  # padding is masked
         scores = select_first(vmul(load(p, p0 + t), scale), tokens - t, lowest)
         scores = select_first(lowest, before - t, scores)
         store(p, p0 + t, scores)
@@ -244,100 +269,144 @@ def _softmax_span(
     top, norm = (MASKED_SCORE, ZERO) if fresh else (p[p0 + MAX_SLOT], p[p0 + NORM_SLOT])
     now = max(top, vmax_element(peak))
     shift, summed = splat(-now), splat(ZERO)
-    for t in range(0, filled, WIDTH):  # e^MASKED_SCORE does not change a sum
+    for t in range(first, filled, WIDTH):  # e^MASKED_SCORE does not change a sum
         mass = vexp(vadd(load(p, p0 + t), shift))
         store(p, p0 + t, mass)
         summed = vadd(summed, mass)
     keep = ZERO if fresh else first_element(vexp(splat(top - now)))
-    p[p0 + MAX_SLOT], p[p0 + RESCALE_SLOT] = now, keep
-    p[p0 + NORM_SLOT] = scalar_fma(norm, keep, vsum(summed))
+    p[p0 + MAX_SLOT], p[p0 + NORM_SLOT], p[p0 + RESCALE_SLOT] = (
+        now,
+        scalar_fma(norm, keep, vsum(summed)),
+        keep,
+    )
 
 
-@inline_kernel
-def _visible_range(inputs: AttentionInputs, n: int) -> tuple[int, int]:
-    """The range of tokens that row n attends to."""
-    length = inputs.lengths[n] if inputs.by_row else inputs.lengths[inputs.sequences[n]]
-    return max(length - inputs.window, 0), length
+@kernel
+def _scale_output(out: Any, to: int, width: int, factor: Any, divide: bool) -> None:
+    """out ← factor · out, or out / factor; a factor of 0 also overwrites uninitialised memory."""
+    even, vector = width // WIDTH * WIDTH, splat(factor)
+    for i in range(0, even, WIDTH):
+        x = load(out, to + i)
+        store(out, to + i, splat(ZERO) if factor == ZERO else vdiv(x, vector) if divide else vmul(x, vector))
+    for i in range(even, width):
+        out[to + i] = ZERO if factor == ZERO else out[to + i] / factor if divide else out[to + i] * factor
+
+
+@kernel
+def _read_ahead(
+    inputs: AttentionInputs, starts: Any, first: int, last: int, low: int, high: int, p: Any
+) -> None:
+    """Read the numbers low … high − 1 of some blocks in memory order, so that they are in the cache.
+
+    This is several times as fast as reading them in the order in which the heads need them.
+    """
+    vector = splat(ZERO)
+    for block in range(first, last):
+        for i in range(starts[block] + low, starts[block] + high, CACHE_LINE_FLOATS):
+            vector = vadd(vector, load(inputs.kv, i))
+    store(p, INT64_ZERO, vector)  # unused; without it the compiler would remove the loads
 
 
 @kernel
 def _attend_pass(
-    layout: KVLayout, H: int, layer: int, inputs: AttentionInputs, q: Any, size: int, rows: Any, which: Any,
+    layout: KVLayout, H: int, layer: int, inputs: AttentionInputs, q: Any, size: int, rows: Any, heads: Any,
     p: Any, out: Any,
 ) -> None:  # fmt: skip
-    """`attend` for one pass: at most MAX_HEADS_PER_PASS pairs of row and head, whose scores fit into p."""
-    (row, last), (low, high), longest = rows, which, INT64_ZERO
-    for n in range(row, last):
-        since, length = _visible_range(inputs, n)
-        longest = max(longest, length - since // BLOCK * BLOCK)
-    to_keys, to_values, each = H // layout.keys, H // layout.values, layout.values // layout.keys
-    width, begin = layout.value_width, offset_in_block(layout, layer, INT64_ZERO, INT64_ZERO)
-    together = (layout.key_width + each * width) * BLOCK
-    for stage in range(0, 3 * ((longest + SPAN - 1) // SPAN)):
-        span, p0, fresh = stage // 3 * SPAN, INT64_ZERO, stage < 3
-        for head in range(low, high):
-            mine = head // to_keys
-            keys = begin + mine * together
-            values = keys + (layout.key_width + (head // to_values - mine * each) * width) * BLOCK
-            for n in range(row, last):
-                since, length = _visible_range(inputs, n)
-                start, starts = since // BLOCK * BLOCK + span, inputs.starts[inputs.sequences[n]]
-                tokens, before = min(SPAN, length - start), max(since - start, 0)
-                if stage % 3 == 0:
-                    at = n * size + head * layout.key_width
-                    for t in range(0, tokens, BLOCK):
-                        key, some = starts[(start + t) // BLOCK] + keys, min(BLOCK, tokens - t)
-                        score_block(q, at, inputs.kv, key, some, layout.key_width, p, p0 + t)
-                        for i in range(0, some * width, CACHE_LINE_FLOATS):  # read in the third stage
-                            prefetch(inputs.kv, key - keys + values + i)
-                elif tokens > 0 and stage % 3 == 1:
-                    _softmax_span(inputs, layout.scale, n, head, start, before, tokens, p, p0, fresh)
-                elif tokens > 0:
-                    norm, to = p[p0 + NORM_SLOT] if start + tokens == length else ONE, (n * H + head) * width
-                    _add_values(
-                        inputs.kv, starts, values, start, before, tokens, width, p, p0, out, to, fresh, norm
+    """`attend` for rows of one sequence, a range of value heads, and a range of the query heads of each.
+
+    There are at most MAX_QUERIES queries in all.
+    """
+    (row, last), (low, high, first_query, last_query), group = rows, heads, H // layout.values
+    lists = ints_at(p.ctypes.data + 4 * SCORE_FLOATS, 6 * MAX_QUERIES)
+    each, count = layout.values // layout.keys, (last - row) * (last_query - first_query)
+    since, length, j = np.int64(2**62), INT64_ZERO, INT64_ZERO
+    for value_head in range(low, high):
+        for n in range(row, last):
+            end = inputs.lengths[n] if inputs.by_row else inputs.lengths[inputs.sequences[n]]
+            begin = max(end - inputs.window, 0)
+            since, length = min(since, begin), max(length, end)
+            for head in range(value_head * group + first_query, value_head * group + last_query):
+                lists[AT + j], lists[TO + j] = (
+                    n * size + head * layout.key_width,
+                    (n * H + head) * layout.value_width,
+                )
+                lists[SINCE + j], lists[LENGTH + j], lists[ROW + j], lists[HEAD + j] = begin, end, n, head
+                j += 1
+    starts = inputs.starts[inputs.sequences[row]]
+    for start in range(since // SPAN * SPAN, length, SPAN):
+        block = start // BLOCK
+        first, behind = max(since - start, 0) // BLOCK, (min(SPAN, length - start) + BLOCK - 1) // BLOCK
+        if last - row == 1:
+            begin = offset_in_block(layout, layer, low // each, INT64_ZERO)
+            end = offset_in_block(layout, layer, high - 1, INT64_ZERO + 1) + BLOCK * layout.value_width
+            _read_ahead(inputs, starts, block + first, block + behind, begin, end, p)
+        for value_head in range(low, high):
+            keys = offset_in_block(layout, layer, value_head // each, INT64_ZERO)
+            values = offset_in_block(layout, layer, value_head, INT64_ZERO + 1)
+            j0 = (value_head - low) * count
+            _score(
+                q, lists, j0, j0 + count, layout.key_width, inputs.kv, starts, block, first, behind, keys, p
+            )
+            for j in range(j0, j0 + count):
+                before, tokens = max(lists[SINCE + j] - start, 0), min(SPAN, lists[LENGTH + j] - start)
+                if before < tokens:
+                    p0, fresh = j * SCORE_STRIDE, start == lists[SINCE + j] // SPAN * SPAN
+                    _softmax_span(
+                        inputs,
+                        layout.scale,
+                        lists[ROW + j],
+                        lists[HEAD + j],
+                        start,
+                        before,
+                        tokens,
+                        p,
+                        p0,
+                        fresh,
                     )
-                p0 += SCORE_STRIDE
+                    if p[p0 + RESCALE_SLOT] != ONE:
+                        _scale_output(out, lists[TO + j], layout.value_width, p[p0 + RESCALE_SLOT], False)
+            width = layout.value_width
+            _sum_values(j0, j0 + count, start, inputs.kv, starts, values, width, p, lists, out)
+    for j in range((high - low) * count):
+        _scale_output(out, lists[TO + j], layout.value_width, p[j * SCORE_STRIDE + NORM_SLOT], True)
 
 
 @kernel
 def attend(
-    layout: KVLayout, H: int, layer: int, inputs: AttentionInputs, q: Any, size: int, rows: Any, which: Any,
+    layout: KVLayout, H: int, layer: int, inputs: AttentionInputs, q: Any, size: int, rows: Any, heads: Any,
     p: Any, out: Any,
 ) -> None:  # fmt: skip
-    """Attention of a range of rows and a range of heads: out (rows, H, value width).
+    """Attention of a range of rows and a range of value heads: out (rows, H, value width).
 
-    The queries of row n start at q[n · size]; p is a buffer of SCORE_FLOATS. The softmax of a head waits for
-    its scores, and the sum of values for the softmax. So three stages (scores, softmax, sum of values) each
-    run for several heads: while one waits, others are computed.
+    The queries of row n start at q[n · size]; p is a buffer of SCRATCH_FLOATS. Several rows of a sequence
+    take one head after another; a single row takes several heads at once, whose keys and values are
+    neighbours.
     """
-    (first_row, last), (low, high) = rows, which
-    row_count = min(last - first_row, MAX_HEADS_PER_PASS)
-    head_count = MAX_HEADS_PER_PASS // row_count
-    for n in range(first_row, last, row_count):
-        for head in range(low, high, head_count):
-            some, these = (n, min(n + row_count, last)), (head, min(head + head_count, high))
-            _attend_pass(layout, H, layer, inputs, q, size, some, these, p, out)
+    (n, last), (low, high), group = rows, heads, H // layout.values
+    queries = min(group, MAX_QUERIES)
+    while n < last:
+        end = n + 1
+        while end < last and (end - n + 1) * queries <= MAX_QUERIES and _attend_to_same(inputs, n, end):
+            end += 1
+        at_once = MAX_QUERIES // queries if end - n == 1 else 1
+        for head in range(low, high, at_once):
+            for query in range(0, group, queries):
+                these = (head, min(head + at_once, high), query, min(query + queries, group))
+                _attend_pass(layout, H, layer, inputs, q, size, (n, end), these, p, out)
+        n = end
+
+
+@inline_kernel
+def _attend_to_same(inputs: AttentionInputs, n: int, other: int) -> bool:
+    """True if two rows belong to one sequence, or to one source: two sources never share a block."""
+    a, b = inputs.sequences[n], inputs.sequences[other]
+    return a == b if inputs.by_row else inputs.starts[a, 0] == inputs.starts[b, 0]  # type: ignore[no-any-return]
 
 
 @kernel
-def heads_per_chunk(H: int, rows: int, threads: int) -> int:
-    """Heads of a row in a chunk: all if there is one thread or there are many rows."""
-    each = H
-    while each % 2 == 0 and rows * (H // each) < CHUNKS_PER_THREAD * threads and threads > 1:
-        each //= 2
-    return each if threads == 1 or rows * (H // each) >= CHUNKS_PER_THREAD * threads else 1
-
-
-@kernel
-def prefetch_kv_writes(layout: KVLayout, layer: int, position: int, kv: Any, block: int) -> None:
-    """Prefetch the memory to which the keys and values of a position will be written."""
-    at, each = block + offset_in_block(layout, layer, INT64_ZERO, INT64_ZERO), layout.values // layout.keys
-    for strip in range(layout.keys + layout.values):
-        width = layout.key_width if strip % (1 + each) == 0 else layout.value_width
-        for i in range(0, width, CACHE_LINE_FLOATS):
-            prefetch(kv, at + position % BLOCK * width + i)
-        at += BLOCK * width
+def heads_per_chunk(values: int, rows: int, threads: int) -> int:
+    """Value heads of a row in a chunk: all with one thread or many rows, else one."""
+    return values if threads == 1 or rows >= 2 * threads else 1
 
 
 @kernel
@@ -347,15 +416,18 @@ def store_heads(
     """Copy the keys, or, if `value` is 1, the values, from x[at] on to their position in a block."""
     count = layout.values if value else layout.keys
     width = layout.value_width if value else layout.key_width
+    place = position % BLOCK * (width if value else 1)
     for head in range(count):
-        to = block + offset_in_block(layout, layer, head, value) + position % BLOCK * width
-        copy_floats(x, at + head * width, kv, to, width)
+        begin, to = at + head * width, block + offset_in_block(layout, layer, head, value) + place
+        if value:
+            copy_floats(x, begin, kv, to, width)
+        else:
+            for i in range(width):
+                kv[to + i * BLOCK] = x[begin + i]
 
 
-MIN_ROWS_TO_GROUP = 16
-"""From so many rows on, a chunk has several of them."""
-ROWS_PER_CHUNK = 4
-"""Rows of such a chunk."""
+ROWS_PER_CHUNK = 16
+"""Rows of a chunk, at most."""
 
 
 @chunk_phase
@@ -363,12 +435,9 @@ def _attend_chunks(
     chunk: int, layout: KVLayout, H: int, layer: int, inputs: AttentionInputs, q: Any, size: int, p: Any,
     out: Any, row_count: int, each: int,
 ) -> None:  # fmt: skip
-    count, cuts, sequences = inputs.positions.size, H // each, inputs.sequences
+    cuts = layout.values // each
     n, head = chunk // cuts * row_count, chunk % cuts * each
-    if count < MIN_ROWS_TO_GROUP and head == 0 and (n == 0 or sequences[n] != sequences[n - 1]):
-        since, length = _visible_range(inputs, n)
-        read_ahead(inputs.kv, inputs.starts[sequences[n]], layout, layer, since, length, p, INT64_ZERO)
-    rows, heads = (n, min(n + row_count, count)), (head, head + each)
+    rows, heads = (n, min(n + row_count, inputs.positions.size)), (head, head + each)
     attend(layout, H, layer, inputs, q, size, rows, heads, p, out)
 
 
@@ -388,9 +457,10 @@ def self_attention(
         context.kv, context.starts, rows.sequences, rows.attended, True, context.tables.windows[layer],
         shape.attention_cap, relative_bias, context.tables.buckets, rows.positions, relative[INPUTS],
     )  # fmt: skip
-    p = floats_at(stack_alloc(SCORE_FLOATS + INT64_ZERO), SCORE_FLOATS)
-    row_count, each = ROWS_PER_CHUNK if count >= MIN_ROWS_TO_GROUP else 1, heads_per_chunk(H, count, threads)
-    chunks = (count + row_count - 1) // row_count * (H // each)
+    p = floats_at(stack_alloc(SCRATCH_FLOATS), SCRATCH_FLOATS)
+    row_count = min(ROWS_PER_CHUNK, max(1, count // (2 * threads)))
+    each = heads_per_chunk(layout.values, count, threads)
+    chunks = (count + row_count - 1) // row_count * (layout.values // each)
     return _attend_chunks(
         queue, phase, chunks, layout, H, layer, inputs, work.qkv, size, p, work.mixed, row_count, each
     )

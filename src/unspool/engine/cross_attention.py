@@ -13,19 +13,18 @@ from typing import Any
 import numpy as np
 
 from unspool.engine.attention import (
-    BLOCK,
     MASKED_SCORE,
-    SCORE_FLOATS,
+    SCRATCH_FLOATS,
     ZERO,
     AttentionInputs,
     attend,
     heads_per_chunk,
     kv_layout,
     offset_in_block,
-    score_block,
     store_heads,
 )
-from unspool.engine.kernel import INT64_ZERO, floats_at, kernel, stack_alloc
+from unspool.engine.attention_tiles import BLOCK, score_tile
+from unspool.engine.kernel import INT64_ZERO, floats_at, ints_at, kernel, stack_alloc
 from unspool.engine.simd import (
     WIDTH,
     fma,
@@ -52,6 +51,9 @@ NO_CAP = 0.0
 """Scores are not capped."""
 MAX_ROWS_PER_CHUNK = 8
 """Rows of one source in a chunk, at most."""
+_score_block = score_tile(1, 1)
+INT64_FLOATS: Any = np.int64(2)
+"""The size of an int64 in floats, for `stack_alloc`."""
 
 
 @chunk_phase
@@ -83,7 +85,7 @@ def _attend_chunks(
     chunk: int, shape: ModelShape, layer: int, rows: StepTokens, source: SourceKV, inputs: AttentionInputs,
     q: Any, p: Any, out: Any, each: int,
 ) -> None:  # fmt: skip
-    H, cuts = shape.heads, shape.heads // each
+    H, cuts = shape.heads, shape.kv_heads // each
     n, head = chunk // cuts, chunk % cuts * each
     last = _end_of_group(rows, source, n)
     if last > n:
@@ -101,15 +103,15 @@ def cross_attention(
     A chunk is some or all heads of neighbouring rows with one source (those of a beam), so that its keys and
     values stay in the cache.
     """
-    H, count, lengths = shape.heads, rows.positions.size, source.lengths
+    count, lengths = rows.positions.size, source.lengths
     # Without relative positions; the arrays given for them are not read.
     inputs = AttentionInputs(
         source.kv, source.starts, rows.sequences, lengths, False, NO_WINDOW, NO_CAP, work.source_scores,
         lengths, rows.positions, INT64_ZERO,
     )  # fmt: skip
-    p = floats_at(stack_alloc(SCORE_FLOATS + INT64_ZERO), SCORE_FLOATS)
-    each = heads_per_chunk(H, count, threads)
-    chunks = count * (H // each)
+    p = floats_at(stack_alloc(SCRATCH_FLOATS), SCRATCH_FLOATS)
+    each = heads_per_chunk(shape.kv_heads, count, threads)
+    chunks = count * (shape.kv_heads // each)
     return _attend_chunks(
         queue, phase, chunks, shape, layer, rows, source, inputs, work.qkv, p, work.mixed, each
     )
@@ -143,11 +145,13 @@ def source_attention(
     starts, scale, share = source.starts[rows.sequences[n]], ONE / np.sqrt(np.float32(I)), ONE / np.float32(H)
     for i in range(at, at + width, WIDTH):
         store(out, i, nothing)
+    query = ints_at(stack_alloc(INT64_FLOATS), INT64_ZERO + 1)
     for head in range(H):
+        query[0] = (n * H + head) * I
         base = offset_in_block(kv_layout(K, I), layer, head // (H // K), INT64_ZERO)
         for s in range(0, length, BLOCK):
-            key, tokens = starts[s // BLOCK] + base, min(BLOCK, length - s)
-            score_block(work.qkv, (n * H + head) * I, source.kv, key, tokens, I, scores, at + s)
+            block = s // BLOCK
+            _score_block(work.qkv, query, 0, I, source.kv, starts, block, base, scores, at + s, 0)
         for s in range(0, filled, WIDTH):
             scaled = vmul(load(scores, at + s), splat(scale))
             store(scores, at + s, select_first(scaled, length - s, splat(MASKED_SCORE)))

@@ -140,6 +140,8 @@ def _array_at(dtype: Any) -> Any:
 
 floats_at = _array_at(types.float32)
 """The float32 array at (address, size)."""
+ints_at = _array_at(types.int64)
+"""The int64 array at an address."""
 bytes_at = _array_at(types.uint8)
 """The uint8 array at (address, size)."""
 

@@ -1,10 +1,9 @@
 """Paged KV cache: keys and values in blocks of a few tokens, shared by rows until one of them writes.
 
-A block holds BLOCK tokens of every layer, usually (layers, K, 2, BLOCK, I) for K key heads of width I
-(`attention`). Each key or value head of a layer has one strip, with a fixed number of floats per token. Each
-row has a list of blocks. The rows of a beam and the samples of one prompt share the blocks of their common
-prefix. A row that writes to a shared block gets a copy first (copy-on-write; Kwon et al. 2023, §4.3–4.4,
-papers.bib: kwon2023efficient). Unused blocks are reused.
+A block holds BLOCK tokens of every layer (`attention`). Each row has a list of blocks. The rows of a beam and
+the samples of one prompt share the blocks of their common prefix. A row that writes to a shared block gets a
+copy first (copy-on-write; Kwon et al. 2023, §4.3–4.4, papers.bib: kwon2023efficient). Unused blocks are
+reused.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unspool.engine.attention import BLOCK
+from unspool.engine.attention_tiles import BLOCK
 from unspool.engine.compile_cache import CompiledEntry
 from unspool.engine.kernel import INT64_ZERO, entry
 from unspool.engine.memory import empty_pooled
@@ -26,18 +25,10 @@ from unspool.engine.weight_table import ModelShape
 
 @partial(CompiledEntry, "copies of KV cache blocks (once, a second)")
 @entry
-def copy_blocks(kv: Any, strips: Any, copies: Any) -> None:
-    """For each (source, target, tokens) of `copies`, copy so many tokens from one block to another.
-
-    `strips` holds the floats per token of each strip.
-    """
-    block_size = BLOCK * strips.sum()
+def copy_blocks(kv: Any, size: int, copies: Any) -> None:
+    """Copy a block of `size` floats for each (source, target) of `copies`."""
     for n in range(len(copies)):
-        source, target, tokens = copies[n]
-        at = 0
-        for width in strips:
-            copy_floats(kv, source * block_size + at, kv, target * block_size + at, tokens * width)
-            at += BLOCK * width
+        copy_floats(kv, copies[n, 0] * size, kv, copies[n, 1] * size, size)
 
 
 @partial(CompiledEntry, "the assignment of KV cache blocks (once, a second)")
@@ -49,8 +40,8 @@ def assign_blocks(
 
     The rows of a beam diverge at almost every step, so one call handles all rows; `copy_blocks` then copies.
     Rows take blocks from `free`, which changes `blocks` (NO_BLOCK where a row has none) and the reference
-    counts `users`. For each shared block, (from, to, tokens) is written to `copies`. result: the number
-    of copies, and how many free blocks are missing; if any are, nothing changes.
+    counts `users`. For each shared block, (from, to) is written to `copies`. result: the number of copies,
+    and how many free blocks are missing; if any are, nothing changes.
     """
     taken = INT64_ZERO
     for n in range(len(lengths)):
@@ -73,7 +64,7 @@ def assign_blocks(
         blocks[n, place], users[free[i]] = free[i], 1
         if block >= 0:
             at = result[0]
-            copies[at, 0], copies[at, 1], copies[at, 2] = block, free[i], lengths[n] - place * BLOCK
+            copies[at, 0], copies[at, 1] = block, free[i]
             result[0] += 1
 
 
@@ -90,8 +81,8 @@ NO_BLOCK = -1
 class PagedKVCache:
     """The blocks of N rows."""
 
-    strips: NDArray[np.int64]
-    """Floats per token of each strip of a block."""
+    block_size: int
+    """Floats of a block."""
     kv: NDArray[np.float32]
     blocks: NDArray[np.int64]
     """(N, max blocks of a row): the block numbers of each row, then NO_BLOCK."""
@@ -99,21 +90,15 @@ class PagedKVCache:
     """(N): tokens of each row."""
     users: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     """The reference count of each block: how many rows use it."""
-    block_size: int = field(init=False)
-    """Floats of a block."""
     _writable: int = 0
     """How many more tokens every row can write into blocks that it does not share."""
-
-    def __post_init__(self) -> None:
-        self.block_size = BLOCK * int(self.strips.sum())
 
     @classmethod
     def empty(cls, shape: ModelShape, rows: int) -> PagedKVCache:
         """A cache of empty rows."""
-        values = [shape.head_width] * (shape.kv_heads // shape.key_heads)
-        strips = np.array([shape.key_width, *values] * shape.key_heads * shape.layers, np.int64)
+        per_token = shape.key_heads * shape.key_width + shape.kv_heads * shape.head_width
         kv, blocks, lengths = np.empty(0, np.float32), np.full((rows, 1), NO_BLOCK), np.zeros(rows, np.int64)
-        cache = cls(strips, kv, blocks, lengths)
+        cache = cls(BLOCK * shape.layers * per_token, kv, blocks, lengths)
         cache._grow(max(MIN_BLOCKS, min(16 * rows, MAX_INITIAL_FLOATS // cache.block_size)))
         return cache
 
@@ -166,7 +151,7 @@ class PagedKVCache:
             self._grow(2 * len(self.users))
             assign_blocks(self.blocks, self.users, self.lengths, written, self._free, copies, result)
         if result[0]:
-            copy_blocks(self.kv, self.strips, copies[: result[0]])
+            copy_blocks(self.kv, self.block_size, copies[: result[0]])
 
     def _block(self, number: int) -> NDArray[np.float32]:
         return self.kv[number * self.block_size : (number + 1) * self.block_size]

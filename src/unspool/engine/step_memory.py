@@ -48,7 +48,7 @@ class CacheAndPositions(NamedTuple):
     """The KV cache of the sequences, and tables of positions."""
 
     kv: Any
-    """All blocks, usually (layers, K, 2, BLOCK, I) each (`attention`)."""
+    """All blocks (`attention`)."""
     starts: Any
     """(sequences, blocks): the offset of each block in kv."""
     tables: PositionArrays
@@ -58,7 +58,7 @@ class SourceKV(NamedTuple):
     """Keys and values of sources: an encoder writes them, a decoder reads them."""
 
     kv: Any
-    """All blocks, (decoder layers, K, 2, BLOCK, I) each."""
+    """All blocks (`attention`)."""
     starts: Any
     """(sequences, blocks): the offset of each block in kv."""
     lengths: Any

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unspool.engine.attention import BLOCK
+from unspool.engine.attention_tiles import BLOCK
 from unspool.engine.kv_cache import PagedKVCache
 from unspool.engine.memory import empty_aligned, empty_pooled
 from unspool.engine.step_memory import (

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from unspool.engine import weight_table as wt
-from unspool.engine.attention import BLOCK, prefetch_kv_writes, self_attention, self_kv_layout, store_heads
+from unspool.engine.attention import self_attention, self_kv_layout, store_heads
+from unspool.engine.attention_tiles import BLOCK
 from unspool.engine.compile_cache import RendezvousEntry
 from unspool.engine.cross_attention import cross_attention, source_attention, store_source
 from unspool.engine.int8_matmul import Inputs
@@ -115,9 +116,6 @@ def _store_kv(
         row = tables.begins[layer] + position
         rotate(qkv, at, H + K, I, shape.rotary_width, tables.cos, tables.sin, row)
     block = context.starts[rows.sequences[n], position // BLOCK]
-    if n + 1 < rows.positions.size:
-        ahead = context.starts[rows.sequences[n + 1], rows.positions[n + 1] // BLOCK]
-        prefetch_kv_writes(layout, layer, rows.positions[n + 1], context.kv, ahead)
     behind = at + H * layout.key_width
     if shape.keyless:
         store_heads(h, n * shape.width, layout, INT64_ZERO, layer, position, context.kv, block)
