@@ -60,6 +60,8 @@ AT, TO, SINCE, LENGTH, ROW, HEAD = (k * MAX_QUERIES for k in range(6))
 SCRATCH_FLOATS: Any = np.int64(SCORE_FLOATS + 2 * 6 * MAX_QUERIES)
 """Scratch of a thread: the scores, and these lists of int64."""
 CACHE_LINE_FLOATS = 16
+NO_TOKEN: Any = np.int64(2**62)
+"""A position behind every token."""
 VALUE_VECTORS = 4
 """Vectors of a value in a tile."""
 ZERO, ONE, MASKED_SCORE = np.float32(0), np.float32(1), np.float32(-3e38)
@@ -319,7 +321,8 @@ def _attend_pass(
     (row, last), (low, high, first_query, last_query), group = rows, heads, H // layout.values
     lists = ints_at(p.ctypes.data + 4 * SCORE_FLOATS, 6 * MAX_QUERIES)
     each, count = layout.values // layout.keys, (last - row) * (last_query - first_query)
-    since, length, j = np.int64(2**62), INT64_ZERO, INT64_ZERO
+    since: Any = NO_TOKEN
+    length, j = INT64_ZERO, INT64_ZERO
     for value_head in range(low, high):
         for n in range(row, last):
             end = inputs.lengths[n] if inputs.by_row else inputs.lengths[inputs.sequences[n]]
