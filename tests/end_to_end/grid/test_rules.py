@@ -66,11 +66,11 @@ BEAMS = {
 }
 
 
-def test_every_rule_is_here():
+def test_every_rule_has_an_example():
     assert {name: type(rule) for name, rule in RULES.items()} == TRANSFORMS
     assert set(RANKED) == set(RANKING)
-    told = {name for name, made in SEARCHES.items() if "keywords" in inspect.signature(made).parameters}
-    assert set(BEAMS) == told
+    beams = {name for name, made in SEARCHES.items() if "keywords" in inspect.signature(made).parameters}
+    assert set(BEAMS) == beams
 
 
 @pytest.mark.parametrize("rule", RULES)
