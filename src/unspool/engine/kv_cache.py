@@ -3,7 +3,8 @@
 A block holds BLOCK tokens of every layer (`attention`). Each row has a list of blocks. The rows of a beam and
 the samples of one prompt share the blocks of their common prefix. A row that writes to a shared block gets a
 copy first (copy-on-write; Kwon et al. 2023, §4.3–4.4, papers.bib: kwon2023efficient). Unused blocks are
-reused.
+reused. If there are too few, the cache doubles. If memory is exhausted, a MemoryError names the remedy and no
+row has changed.
 """
 
 from __future__ import annotations

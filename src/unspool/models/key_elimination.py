@@ -1,12 +1,12 @@
 """A trained Transformer without its key matrices, and with key matrices again.
 
-    without   W̃[k] = W^Q[k]ᵀ W^K[k] / √I                 exactly: no attention weight changes with
-    W̃[k] ≈ Σ_{r ≤ R} σ_r u_r v_rᵀ  (SVD)       exactly at R = I, since rank W̃[k] ≤ I; nearest below
+    without keys   W̃[k] = W^Q[k]ᵀ W^K[k] / √I            exact: no attention weight changes
+    with keys      W̃[k] ≈ Σ_{r ≤ R} σ_r u_r v_rᵀ  (SVD)  exact for R = I, because rank W̃[k] ≤ I
 
-McAllester's problems on attention, 5 (papers.bib: mcallester2020problems); that no other matrix of rank R is
-nearer: Eckart & Young 1936 (papers.bib: eckart1936approximation). For self-attention with positions that are
-added to the inputs; under rotary positions there is no single W̃. Heads that look at a source keep their
-queries and keys. Symbols: I head width, J width, R `rank`.
+McAllester's problems on attention, 5 (papers.bib: mcallester2020problems). For R < I the SVD is the nearest
+matrix of rank R: Eckart & Young 1936 (papers.bib: eckart1936approximation). This works for self-attention
+with positions that are added to the inputs; with rotary positions there is no single W̃. Cross-attention
+keeps its queries and keys. Symbols: I head width, J width, R `rank`.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from unspool.nn.keyless_attention import check_no_rotary, join_query_key, split_
 
 @dataclass(frozen=True)
 class AttentionCost:
-    """The cost of the scores of one head; values and output are the same in both."""
+    """The cost of the scores of one head. Values and output cost the same with and without keys."""
 
     parameters: int
     projections: int
-    """Multiplications and additions for a token."""
+    """Multiplications and additions of the projections of a token."""
     scores: int
-    """… and for the scores of that token against T others."""
+    """Multiplications and additions of the scores of a token against T others."""
 
 
 def costs(width: int, head_width: int, context: int) -> dict[str, AttentionCost]:
-    """Of a head with queries and keys, and of one without keys: J is `width`, I `head_width`, T `context`."""
+    """The costs of a head with queries and keys, and of a keyless one."""
     J, I, T = width, head_width, context  # noqa: E741
     return {
         "query_key": AttentionCost(2 * I * J, 4 * I * J, 2 * I * T),
@@ -46,11 +46,11 @@ def costs(width: int, head_width: int, context: int) -> dict[str, AttentionCost]
 
 
 def without_keys(model: Any) -> Any:
-    """The same model with one matrix for each head in place of queries and keys; log p stays as it is."""
+    """The same model with one matrix W̃ for each head instead of queries and keys; log p does not change."""
     config = _check_transformer(model)
     check_no_rotary(config.positions == "rotary")
     if config.attention == "keyless":
-        raise ValueError("this model has no key matrices: there is nothing to leave out")
+        raise ValueError("this model is keyless already: give a model with attention='query_key'")
     H, K, I, J = config.heads, config.key_value_heads, config.each_width, config.width  # noqa: E741
     weights = dict(model.state_dict())
     for name in _layers(weights, "attention.qkv.weight"):
@@ -68,20 +68,18 @@ def without_keys(model: Any) -> Any:
 
 
 def with_keys(model: Any, rank: int | None = None) -> Any:
-    """The same model with queries and keys in place of one matrix for each head.
+    """The same model with queries and keys instead of one matrix W̃ for each head.
 
-    `rank` is how many singular values of each W̃ stay, as many as a head is wide where it is None. A head is
-    then as wide as its values or as the rank, whichever is more; the rest of the other is zeros.
+    `rank` is the number of singular values of each W̃ to keep; None keeps as many as a head is wide. The new
+    head width is the larger of the rank and the old one; the smaller is padded with zeros.
     """
     config = _check_transformer(model)
     if config.attention != "keyless":
-        raise ValueError("this model has key matrices: make it keyless first (without_keys)")
+        raise ValueError("this model is not keyless: call without_keys first")
     H, K, J = config.heads, config.key_value_heads, config.width
     rank = config.each_width if rank is None else rank
     if not 1 <= rank <= J:
-        raise ValueError(
-            f"rank={rank} must be from 1 to the width, {J}: no matrix of a head has a higher one"
-        )
+        raise ValueError(f"rank={rank} must be from 1 to {J}, the width of the model")
     I, new_head_width = config.each_width, max(rank, config.each_width)  # noqa: E741
     weights = dict(model.state_dict())
     if (new_head_width, H) != (I, K) and any("cross_attention" in name for name in weights):
@@ -111,8 +109,7 @@ def with_keys(model: Any, rank: int | None = None) -> Any:
 def _check_transformer(model: Any) -> Any:
     if not isinstance(model, TransformerLM | MaskedLM | TransformerSeq2Seq | MaskedSeq2Seq):
         raise ValueError(
-            f"a {type(model).__name__} is no Transformer language model or encoder–decoder: keys are left "
-            "out of those only"
+            f"{type(model).__name__} is not supported: give a Transformer language model or encoder–decoder"
         )
     return model.config
 
