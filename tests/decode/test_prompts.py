@@ -22,7 +22,7 @@ from unspool.testing import random_table
         (1, True, 1, 1),
     ],
 )
-def test_a_prompt_takes_room_and_a_source_none(context, answers, prompt, expected):
+def test_a_prompt_uses_the_context_and_a_source_does_not(context, answers, prompt, expected):
     model = SimpleNamespace(context=context, is_encoder_decoder=answers, prompts_read=lambda _: ())
     assert tokens_left(model, [3] * prompt) == expected
 
@@ -102,9 +102,9 @@ def test_prompts_are_read_in_the_vocabulary_of_sources():
     assert reading(model) == (model.source_tokenizer, 20)
     assert ids_of(model, "ab", 0) == (19, 19)
     assert ids_of(model, [19], 0) == (19,)
-    assert ids_of(model, "ab", 0, answer=True) == (4, 4)
+    assert ids_of(model, "ab", 0, is_target=True) == (4, 4)
     with pytest.raises(ValueError, match="outside the model's vocabulary 0…19"):
         ids_of(model, [20], 0)
     with pytest.raises(ValueError, match="outside the model's vocabulary 0…4"):
-        ids_of(model, [5], 0, answer=True)
+        ids_of(model, [5], 0, is_target=True)
     assert reading(MODEL) == (None, 9)

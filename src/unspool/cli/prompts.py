@@ -82,14 +82,16 @@ class Prompt:
     is_blank: bool = False
     """Whether this is a blank line of a plain file, whose output is a blank line."""
 
-    def render(self, text: TokenizerLike | None, *, chat: bool = False, system: str | None = None) -> str:
+    def render(
+        self, tokenizer: TokenizerLike | None, *, chat: bool = False, system: str | None = None
+    ) -> str:
         """The string that the model reads."""
         messages = self.conversation(chat=chat, system=system)
         if not messages:
             return self.text
-        if text is None:
+        if tokenizer is None:
             raise ValueError("this model does not have a tokenizer, so it cannot read a chat")
-        return text.chat(messages)
+        return tokenizer.chat(messages)
 
     def conversation(self, *, chat: bool = False, system: str | None = None) -> tuple[Mapping[str, str], ...]:
         """The messages of the chat; empty if the text is used as it is."""

@@ -48,24 +48,26 @@ def reading(model: StepModel) -> tuple[TokenizerLike | None, int]:
     return model.source_tokenizer or model.tokenizer, model.source_vocab_size or model.vocab_size
 
 
-def ids_of(model: StepModel, prompt: Any, place: int, *, answer: bool = False) -> tuple[int, ...]:
-    """The token ids of one prompt, or of a target text if `answer`."""
+def ids_of(model: StepModel, prompt: Any, place: int, *, is_target: bool = False) -> tuple[int, ...]:
+    """The token ids of one prompt, or of a target text if `is_target`."""
     if isinstance(prompt, BYTES):
         raise TypeError(f"prompt {place} is bytes: decode it to a string first, as in prompt.decode().")
-    prompt, (text, size) = _plain(prompt), (model.tokenizer, model.vocab_size) if answer else reading(model)
+    prompt = _plain(prompt)
+    tokenizer, size = (model.tokenizer, model.vocab_size) if is_target else reading(model)
     if isinstance(prompt, str):
-        ids = tuple(_needed(text, place).encode(prompt))
+        ids = tuple(_require_tokenizer(tokenizer, place).encode(prompt))
     elif not isinstance(prompt, Sequence):
         raise TypeError(
             f"prompt {place} is {prompt!r:.80}, but must be a string, token ids or messages of a chat"
         )
     elif prompt and isinstance(prompt[0], Mapping):
-        ids = tuple(_needed(text, place).encode(_needed(text, place).chat(prompt)))
+        tokenizer = _require_tokenizer(tokenizer, place)
+        ids = tuple(tokenizer.encode(tokenizer.chat(prompt)))
     else:
         ids = tuple(_id(token, place) for token in prompt)
     if not ids:
-        start = None if text is None else text.bos_id
-        hint = "" if start is None else f"; to begin from nothing, pass [{start}], the first token of a text"
+        bos = None if tokenizer is None else tokenizer.bos_id
+        hint = "" if bos is None else f"; to start without a prompt, pass [{bos}], the BOS token"
         raise ValueError(f"prompt {place} is empty: give at least one token{hint}")
     check_ids(size, ids, f"prompt {place}")
     return ids
@@ -107,13 +109,13 @@ def _is_array(value: Any) -> bool:
     return hasattr(value, "tolist") and getattr(value, "ndim", 0) > 0
 
 
-def _needed(text: TokenizerLike | None, place: int) -> TokenizerLike:
-    if text is None:
+def _require_tokenizer(tokenizer: TokenizerLike | None, place: int) -> TokenizerLike:
+    if tokenizer is None:
         raise ValueError(
             f"prompt {place} is text, but this model has no tokenizer: give token ids, "
             "or load the model from a folder with a tokenizer.json"
         )
-    return text
+    return tokenizer
 
 
 def tokens_left(model: StepModel, prompt: Sequence[int]) -> int | None:

@@ -146,7 +146,7 @@ def _continuation(
     if not isinstance(text, Sized):
         raise TypeError(f"text {place} is {shown(text)}, but must be a string or token ids")
     if not isinstance(text, str):
-        return ids_of(model, text, place, answer=True) if len(text) else ()
+        return ids_of(model, text, place, is_target=True) if len(text) else ()
     if model.tokenizer is None:
         raise ValueError(f"text {place} is a string, but the model does not have a tokenizer: give token ids")
     if model.is_encoder_decoder:

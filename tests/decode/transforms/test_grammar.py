@@ -11,7 +11,7 @@ from scipy.stats import chisquare
 import unspool as us
 from unspool.decode.hypothesis import Hypothesis, Job
 from unspool.decode.transforms import Grammar
-from unspool.decode.transforms.grammar import Matchers, TokenBytes, parser, token_bytes
+from unspool.decode.transforms.grammar import Matchers, TokenBytes, import_llguidance, token_bytes
 from unspool.interfaces import Step
 from unspool.testing import TableModel
 from unspool.tokenization.vocabulary import train_bpe, train_characters, train_words
@@ -266,8 +266,10 @@ LETTERS = train_characters(["abc"])  # a, b, c are 4, 5, 6
 WORDS = train_words(["ja nein"])  # ja is 4, nein is 5
 
 
-def matchers(text, regex, kept=100):
-    return Matchers(f"start: /{regex}/", TokenBytes(text, text.vocab_size, frozenset({MATCHERS_EOS})), kept)
+def matchers(text, regex, max_states=100):
+    return Matchers(
+        f"start: /{regex}/", TokenBytes(text, text.vocab_size, frozenset({MATCHERS_EOS})), max_states
+    )
 
 
 def after(found, *rows):
@@ -335,19 +337,19 @@ ENDS = frozenset({2})
 def test_a_vocabulary_of_bytes_is_there_once():
     text = train_bpe(["a b", "é"], 262)
     found = TokenBytes(text, text.vocab_size, ENDS)
-    assert not found.twice
+    assert not found.has_first_forms
     assert found.special[:3].all()
     assert not found.special[3:].any()
     assert found.pieces()[:4] == [b"<pad>", b"<bos>", b"<eos>", b"<unk>"]
     assert {bytes([n]) for n in range(256)} <= set(found.pieces())
-    assert found.known.eos_token == 2
+    assert found.llguidance_tokenizer.eos_token == 2
     assert not found.is_first(Hypothesis(0, 0, ()))
 
 
 def test_words_are_there_twice_with_and_without_a_space():
     text = train_words(["ja nein"])
     found = TokenBytes(text, text.vocab_size, ENDS)
-    assert found.twice
+    assert found.has_first_forms
     assert found.pieces()[:6] == [b"< pad >", b"< bos >", b"< eos >", b" <unk>", b" ja", b" nein"]
     assert found.pieces()[6:] == [b"", b"", b"", b"<unk>", b"ja", b"nein"]
     assert [found.id_of(token, first=True) for token in (2, 4)] == [2, 10]
@@ -369,7 +371,9 @@ def test_ids_that_only_the_model_has_are_never_allowed():
     text = train_characters(["ab"])
     found = TokenBytes(text, text.vocab_size + 3, ENDS)
     assert found.pieces()[-3:] == [b""] * 3
-    matcher = parser().LLMatcher(found.known, parser().LLMatcher.grammar_from_regex("[ab<>a-z]*"))
+    matcher = import_llguidance().LLMatcher(
+        found.llguidance_tokenizer, import_llguidance().LLMatcher.grammar_from_regex("[ab<>a-z]*")
+    )
     assert not found.allowed(matcher.compute_bitmask(), first=False)[-3:].any()
 
 
@@ -389,4 +393,4 @@ def test_a_missing_package_is_reported(monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ImportError, match=r"needs the package llguidance: pip install 'unspool\[grammar\]'"):
-        parser()
+        import_llguidance()

@@ -41,7 +41,7 @@ from unspool.decode.transforms.scores import cut, peaks
 from unspool.interfaces import Step, StepModel, TokenizerLike
 
 
-def parser() -> Any:
+def import_llguidance() -> Any:
     """Import llguidance, which an extra installs."""
     try:
         import llguidance
@@ -58,36 +58,38 @@ class TokenBytes:
     space after a prompt does not count as a part of the text.
     """
 
-    def __init__(self, text: TokenizerLike, size: int, ends: frozenset[int]) -> None:
-        self.text, self.size, self.ends = text, size, ends
-        self._later = [text.piece(token) for token in range(size)]
-        first = [text.piece(token, first=True) for token in range(size)]
+    def __init__(self, tokenizer: TokenizerLike, size: int, ends: frozenset[int]) -> None:
+        self.tokenizer, self.size, self.ends = tokenizer, size, ends
+        self._later = [tokenizer.piece(token) for token in range(size)]
+        first = [tokenizer.piece(token, first=True) for token in range(size)]
         self.special = np.array([piece is None for piece in self._later])
-        self.twice = first != self._later
-        self._first = first if self.twice else []
+        self.has_first_forms = first != self._later
+        self._first = first if self.has_first_forms else []
         visible = [piece for piece in self._later if piece]
-        self._spaced = self.twice and all(piece.startswith(b" ") for piece in visible)
+        self._spaced = self.has_first_forms and all(piece.startswith(b" ") for piece in visible)
 
     @cached_property
-    def known(self) -> Any:
+    def llguidance_tokenizer(self) -> Any:
         """The tokenizer of llguidance, a trie."""
-        llguidance = parser()
+        llguidance = import_llguidance()
         wrapped = llguidance.TokenizerWrapper(_Tokens(self))
         return llguidance.LLTokenizer(wrapped, n_vocab=len(wrapped.tokens), eos_token=sorted(self.ends))
 
     def pieces(self) -> list[bytes]:
         """The bytes of every id; special tokens have their names, which text cannot match."""
         named = [
-            self.text.show(token).encode() if piece is None and token < self.text.vocab_size else piece or b""
+            self.tokenizer.show(token).encode()
+            if piece is None and token < self.tokenizer.vocab_size
+            else piece or b""
             for token, piece in enumerate(self._later)
         ]
         return named + [piece or b"" for piece in self._first]
 
     def is_first(self, hypothesis: Hypothesis) -> bool:
         """True if the first new token has the form of a first token."""
-        if not self.twice:
+        if not self.has_first_forms:
             return False
-        return self._spaced or not hypothesis.prompt or self.text.piece(hypothesis.prompt[-1]) is None
+        return self._spaced or not hypothesis.prompt or self.tokenizer.piece(hypothesis.prompt[-1]) is None
 
     def id_of(self, token: int, first: bool) -> int:
         """The id of a token in llguidance."""
@@ -103,24 +105,26 @@ class TokenBytes:
 class _Tokens:
     """The tokenizer interface of llguidance."""
 
-    def __init__(self, of: TokenBytes) -> None:
-        self.tokens: Sequence[bytes] = of.pieces()
-        self.special_token_ids = [*np.flatnonzero(of.special).tolist()]
-        self.eos_token_id, self.bos_token_id = min(of.ends), of.text.bos_id
-        self._text = of.text
+    def __init__(self, token_bytes: TokenBytes) -> None:
+        self.tokens: Sequence[bytes] = token_bytes.pieces()
+        self.special_token_ids = [*np.flatnonzero(token_bytes.special).tolist()]
+        self.eos_token_id, self.bos_token_id = min(token_bytes.ends), token_bytes.tokenizer.bos_id
+        self._tokenizer = token_bytes.tokenizer
 
     def __call__(self, text: str) -> list[int]:
-        return self._text.encode(text)
+        return self._tokenizer.encode(text)
 
 
-_KNOWN: WeakKeyDictionary[TokenizerLike, dict[tuple[int, frozenset[int]], TokenBytes]] = WeakKeyDictionary()
+_TOKEN_BYTES: WeakKeyDictionary[TokenizerLike, dict[tuple[int, frozenset[int]], TokenBytes]] = (
+    WeakKeyDictionary()
+)
 
 
-def token_bytes(text: TokenizerLike, size: int, ends: frozenset[int]) -> TokenBytes:
+def token_bytes(tokenizer: TokenizerLike, size: int, ends: frozenset[int]) -> TokenBytes:
     """Cached TokenBytes: half a second of work for 50,000 tokens."""
-    cached = _KNOWN.setdefault(text, {})
+    cached = _TOKEN_BYTES.setdefault(tokenizer, {})
     if (size, ends) not in cached:
-        cached[size, ends] = TokenBytes(text, size, ends)
+        cached[size, ends] = TokenBytes(tokenizer, size, ends)
     return cached[size, ends]
 
 
@@ -141,7 +145,7 @@ DEAD_END = "NoExtensionBias"
 """The error of llguidance if no token can continue the text."""
 
 
-def _fault(matcher: Any) -> str:
+def _error_line(matcher: Any) -> str:
     """The first line of the error; the state of the parser follows it."""
     first, *_ = matcher.get_error().splitlines() or ["unknown"]
     return str(first)
@@ -150,11 +154,13 @@ def _fault(matcher: Any) -> str:
 class Matchers:
     """The tokens that a grammar allows after each hypothesis, with a cache of parser states."""
 
-    def __init__(self, lark: str, tokens: TokenBytes, kept: int) -> None:
-        self._tokens, self._kept = tokens, kept
-        self._start = parser().LLMatcher(tokens.known, f"{HEADER}\n{lark}", log_level=0)
+    def __init__(self, lark: str, tokens: TokenBytes, max_states: int) -> None:
+        self._tokens, self._max_states = tokens, max_states
+        self._start = import_llguidance().LLMatcher(
+            tokens.llguidance_tokenizer, f"{HEADER}\n{lark}", log_level=0
+        )
         if self._start.is_error():
-            raise ValueError(f"the grammar cannot be used: {_fault(self._start)}")
+            raise ValueError(f"the grammar cannot be used: {_error_line(self._start)}")
         self._states: OrderedDict[tuple[bool, tuple[int, ...]], ParserState] = OrderedDict()
 
     def allowed(self, history: Sequence[Hypothesis]) -> NDArray[np.bool_]:
@@ -170,11 +176,12 @@ class Matchers:
         return state.allowed
 
     def _refuse(self, state: ParserState, hypothesis: Hypothesis) -> None:
-        after = f"after {self._tokens.text.decode(hypothesis.tokens)!r:.80}"
-        if state.matcher.is_error() and _fault(state.matcher) != DEAD_END:
-            raise ValueError(f"{after} the grammar cannot be followed further: {_fault(state.matcher)}")
+        after = f"after {self._tokens.tokenizer.decode(hypothesis.tokens)!r:.80}"
+        if state.matcher.is_error() and _error_line(state.matcher) != DEAD_END:
+            raise ValueError(f"{after} the grammar cannot be continued: {_error_line(state.matcher)}")
         raise ValueError(
-            f"{after} no token of the vocabulary matches the grammar: use its characters or words"
+            f"{after} no token of the vocabulary matches the grammar: "
+            "write it in characters of the vocabulary"
         )
 
     def _state(self, is_first: bool, tokens: tuple[int, ...]) -> ParserState:
@@ -185,7 +192,7 @@ class Matchers:
                 before, rest = ParserState(self._start, is_first), tokens
             state = self._advance(before, rest)
             self._states[is_first, tokens] = state
-            if len(self._states) > self._kept:
+            if len(self._states) > self._max_states:
                 self._states.popitem(last=False)
         self._states.move_to_end((is_first, tokens))
         return state
@@ -194,8 +201,9 @@ class Matchers:
         matcher, is_first = state.matcher.deep_copy(), state.is_first
         for token in tokens:
             if not matcher.consume_token(self._tokens.id_of(token, is_first)):
+                name = self._tokens.tokenizer.show(token)
                 raise ValueError(
-                    f"the grammar does not allow token {token} ({self._tokens.text.show(token)!r}) here: "
+                    f"the grammar does not allow token {token} ({name!r}) here: "
                     "put Grammar after all other transforms"
                 )
             is_first = is_first and bool(self._tokens.special[token])
@@ -212,8 +220,8 @@ class RightToLeftChoices:
     def __init__(self, choices: Sequence[str], tokens: TokenBytes) -> None:
         self._choices = {choice.encode() for choice in choices}
         self._tokens = tokens
-        self._later = [tokens.text.piece(token) for token in range(tokens.size)]
-        self._first = [tokens.text.piece(token, first=True) for token in range(tokens.size)]
+        self._later = [tokens.tokenizer.piece(token) for token in range(tokens.size)]
+        self._first = [tokens.tokenizer.piece(token, first=True) for token in range(tokens.size)]
         self._later_ids, self._first_ids = _ids_by_piece(self._later), _ids_by_piece(self._first)
 
     def allowed(self, history: Sequence[Hypothesis]) -> NDArray[np.bool_]:
@@ -221,23 +229,23 @@ class RightToLeftChoices:
         return np.stack([self._before(hypothesis) for hypothesis in history])
 
     def _before(self, hypothesis: Hypothesis) -> NDArray[np.bool_]:
-        unwritten, complete = self._left(hypothesis.tokens)
+        unwritten, complete = self._remaining(hypothesis.tokens)
         allowed_V = np.zeros(self._tokens.size, dtype=bool)
         for prefix in unwritten:
             allowed_V[self._first_ids.get(prefix, [])] = True
             for start in range(len(prefix)):
-                if start or not self._tokens.twice:
+                if start or not self._tokens.has_first_forms:
                     allowed_V[self._later_ids.get(prefix[start:], [])] = True
         if complete:
             allowed_V[[token for token in self._tokens.ends if token < self._tokens.size]] = True
         if not allowed_V.any():
             raise ValueError(
-                f"before {self._tokens.text.decode(hypothesis.tokens)!r:.80} no token of the vocabulary "
-                "leads to a choice: give choices in its characters or words"
+                f"before {self._tokens.tokenizer.decode(hypothesis.tokens)!r:.80} no token of the vocabulary "
+                "leads to a choice: write the choices in characters of the vocabulary"
             )
         return allowed_V
 
-    def _left(self, tokens: Sequence[int]) -> tuple[set[bytes], bool]:
+    def _remaining(self, tokens: Sequence[int]) -> tuple[set[bytes], bool]:
         """The missing prefixes of the choices, and whether a choice is complete."""
         unwritten, complete = self._choices - {b""}, b"" in self._choices
         for token in tokens:
@@ -256,7 +264,7 @@ def _ids_by_piece(pieces: Sequence[bytes | None]) -> dict[bytes, list[int]]:
     return ids
 
 
-WAYS = ("json_schema", "regex", "lark", "choices")
+KINDS = ("json_schema", "regex", "lark", "choices")
 MIN_CACHED_STATES = 256
 """Minimum size of the cache of parser states."""
 
@@ -279,27 +287,27 @@ class Grammar:
     """Set by `bind`."""
 
     def __post_init__(self) -> None:
-        given = [way for way in WAYS if getattr(self, way) is not None]
+        given = [kind for kind in KINDS if getattr(self, kind) is not None]
         if len(given) != 1:
-            found = " and ".join(given) or "nothing"
-            raise ValueError(f"Grammar was given {found}: give one of {', '.join(WAYS)}, by name.")
+            names = " and ".join(given) or "nothing"
+            raise ValueError(f"Grammar was given {names}: give one of {', '.join(KINDS)}, by name.")
         if self.json_schema is not None:
             set_fields(self, json_schema=_as_json(self.json_schema))
         if self.choices is not None:
-            set_fields(self, choices=_texts(self.choices))
+            set_fields(self, choices=_as_texts(self.choices))
         for name in ("regex", "lark", "whitespace"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
                 raise TypeError(f"Grammar.{name} is {shown(value)}, but must be a string.")
-        fault = parser().LLMatcher.validate_grammar(self.written())
-        if fault:
-            raise ValueError(f"Grammar.{given[0]} cannot be used: {' '.join(fault.split())}")
+        error = import_llguidance().LLMatcher.validate_grammar(self.to_lark())
+        if error:
+            raise ValueError(f"Grammar.{given[0]} cannot be used: {' '.join(error.split())}")
 
     def __repr__(self) -> str:
         given = [one for one in fields(self) if one.init and getattr(self, one.name) != one.default]
         return f"Grammar({', '.join(f'{one.name}={getattr(self, one.name)!r}' for one in given)})"
 
-    def written(self) -> str:
+    def to_lark(self) -> str:
         """The grammar in llguidance's Lark."""
         if self.lark is not None:
             return self.lark
@@ -308,8 +316,8 @@ class Grammar:
             schema = {} if schema is True else {"enum": []} if schema is False else schema
             options = {**schema.get("x-guidance", {}), "whitespace_pattern": self.whitespace}
             return f"start: %json {json.dumps({**schema, 'x-guidance': options})}"
-        regex = "|".join(map(_escaped, self.choices)) if self.choices is not None else self.regex
-        return f"start: /{parser().regex_to_lark(regex)}/"
+        regex = "|".join(map(_escape, self.choices)) if self.choices is not None else self.regex
+        return f"start: /{import_llguidance().regex_to_lark(regex)}/"
 
     def bind(self, model: StepModel, job: Job) -> Grammar:
         """Bind the tokens of the model and the end tokens of the job."""
@@ -321,16 +329,17 @@ class Grammar:
                 "Grammar needs an end-of-text token, which this model does not name: give stop_ids"
             )
         tokens = token_bytes(model.tokenizer, model.vocab_size, ends)
-        ready = replace(self)
+        bound = replace(self)
         if getattr(model.tokenizer, "right_to_left", False):
             if self.choices is None:
                 raise ValueError("a right-to-left model supports Grammar(choices=…) only: give choices")
-            set_fields(ready, matchers=RightToLeftChoices(self.choices, tokens))
+            set_fields(bound, matchers=RightToLeftChoices(self.choices, tokens))
         else:
             set_fields(
-                ready, matchers=Matchers(self.written(), tokens, kept=max(MIN_CACHED_STATES, 4 * job.rows))
+                bound,
+                matchers=Matchers(self.to_lark(), tokens, max_states=max(MIN_CACHED_STATES, 4 * job.rows)),
             )
-        return ready
+        return bound
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:
         peaks(scores_NV, history)
@@ -339,21 +348,21 @@ class Grammar:
                 "Grammar is not bound to a model: use it in a decoder, or call bind(model, job) first"
             )
         allowed_NV = torch.from_numpy(self.matchers.allowed(history)).to(scores_NV.device)
-        left_NV = cut(scores_NV, allowed_NV)
-        empty_R = (left_NV.amax(dim=-1) == -torch.inf).nonzero()[:, 0]
+        masked_NV = cut(scores_NV, allowed_NV)
+        empty_R = (masked_NV.amax(dim=-1) == -torch.inf).nonzero()[:, 0]
         if len(empty_R):
-            left_NV[empty_R] = _fallback(step.logp_NV[empty_R], allowed_NV[empty_R]).to(left_NV.dtype)
-        return left_NV
+            masked_NV[empty_R] = _fallback(step.logp_NV[empty_R], allowed_NV[empty_R]).to(masked_NV.dtype)
+        return masked_NV
 
 
 def _fallback(logp_RV: Tensor, allowed_RV: Tensor) -> Tensor:
     """Leave the most probable allowed token, or all allowed tokens if the model gives them zero
     probability."""
-    free_RV = cut(logp_RV, allowed_RV)
-    best_R1, token_R1 = free_RV.max(dim=-1, keepdim=True)
-    only_RV = torch.full_like(free_RV, -torch.inf).scatter(1, token_R1, 0.0)
-    alike_RV = cut(torch.zeros_like(free_RV), allowed_RV)
-    return torch.where(best_R1 > -torch.inf, only_RV, alike_RV)
+    masked_RV = cut(logp_RV, allowed_RV)
+    best_R1, token_R1 = masked_RV.max(dim=-1, keepdim=True)
+    one_token_RV = torch.full_like(masked_RV, -torch.inf).scatter(1, token_R1, 0.0)
+    uniform_RV = cut(torch.zeros_like(masked_RV), allowed_RV)
+    return torch.where(best_R1 > -torch.inf, one_token_RV, uniform_RV)
 
 
 def _as_json(schema: Any) -> str:
@@ -369,7 +378,7 @@ def _as_json(schema: Any) -> str:
         ) from error
 
 
-def _texts(choices: Any) -> tuple[str, ...]:
+def _as_texts(choices: Any) -> tuple[str, ...]:
     texts = items("Grammar.choices", choices, "a list of strings")
     if not texts:
         raise ValueError("Grammar.choices is empty: give at least one text.")
@@ -379,6 +388,6 @@ def _texts(choices: Any) -> tuple[str, ...]:
     return texts
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Escape a text for regular expressions of Rust and Python."""
     return re.sub(r"([][.+*?(){}|^$\\#&~/-])", r"\\\1", text)

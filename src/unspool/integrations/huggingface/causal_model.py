@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from unspool.interfaces import TokenizerLike
 
 
-def boundary_tokens(model: Any, text: TokenizerLike | None) -> BoundaryTokens:
+def boundary_tokens(model: Any, tokenizer: TokenizerLike | None) -> BoundaryTokens:
     """The decoder's start token (decoder_start_token_id, else BOS) and EOS tokens of an encoder–decoder."""
-    eos = model_eos_ids(model) or (text.eos_ids if text is not None else frozenset())
+    eos = model_eos_ids(model) or (tokenizer.eos_ids if tokenizer is not None else frozenset())
     bos = generation_setting(model, "decoder_start_token_id")
     bos = generation_setting(model, "bos_token_id") if bos is None else bos
     if bos is None or not eos:
@@ -72,10 +72,10 @@ ENGINE = "transformers"
 class TransformersModel(nn.Module, Abilities):
     """Base of wrapped transformers models; subclasses read the prompts."""
 
-    def __init__(self, model: Any, text: TokenizerLike | None) -> None:
+    def __init__(self, model: Any, tokenizer: TokenizerLike | None) -> None:
         super().__init__()
         self.model = model
-        self.tokenizer = text
+        self.tokenizer = tokenizer
 
     @property
     def config(self) -> Any:

@@ -60,9 +60,9 @@ class EncoderDecoderState:
 class TransformersSeq2Seq(TransformersModel):
     """An encoder–decoder."""
 
-    def __init__(self, model: Any, text: Any) -> None:
-        super().__init__(model, text)
-        self.ends = boundary_tokens(model, text)
+    def __init__(self, model: Any, tokenizer: Any) -> None:
+        super().__init__(model, tokenizer)
+        self.ends = boundary_tokens(model, tokenizer)
         self.source_ends = self.ends
 
     @property

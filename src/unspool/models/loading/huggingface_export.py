@@ -182,11 +182,11 @@ def _stored_layout(part: SourcePart, values: Tensor) -> Tensor:
     return values.t() if part.transposed else values
 
 
-def _special_tokens(text: TokenizerLike | None) -> dict[str, Any]:
+def _special_tokens(tokenizer: TokenizerLike | None) -> dict[str, Any]:
     """BOS and EOS of the tokenizer; None without one, to override the defaults of transformers."""
-    eos = [] if text is None else sorted(text.eos_ids)
+    eos = [] if tokenizer is None else sorted(tokenizer.eos_ids)
     return {
-        "bos_token_id": None if text is None else text.bos_id,
+        "bos_token_id": None if tokenizer is None else tokenizer.bos_id,
         "eos_token_id": (eos[0] if len(eos) == 1 else eos) if eos else None,
     }
 
@@ -233,9 +233,9 @@ def _gpt2_config(c: TransformerConfig) -> dict[str, Any]:
 def _seq2seq_special_tokens(model: TransformerSeq2Seq) -> dict[str, Any]:
     if len(model.ends.eos) > 1:
         raise _cannot_export(f"a model with several EOS tokens {sorted(model.ends.eos)}")
-    text = model.tokenizer
+    tokenizer = model.tokenizer
     return {
-        "bos_token_id": None if text is None else text.bos_id,
+        "bos_token_id": None if tokenizer is None else tokenizer.bos_id,
         "decoder_start_token_id": model.ends.bos,
         "eos_token_id": min(model.ends.eos),
         "pad_token_id": model.ends.bos,
