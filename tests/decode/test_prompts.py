@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from unspool.decode.prompts import as_batch, as_int, ids_of, reading, tokens_left
+from unspool.decode.prompts import as_batch, as_int, ids_of, prompt_vocabulary, tokens_left
 from unspool.interfaces import Abilities
 from unspool.testing import random_table
 
@@ -99,7 +99,7 @@ class Translator(Abilities):
 
 def test_prompts_are_read_in_the_vocabulary_of_sources():
     model = Translator()
-    assert reading(model) == (model.source_tokenizer, 20)
+    assert prompt_vocabulary(model) == (model.source_tokenizer, 20)
     assert ids_of(model, "ab", 0) == (19, 19)
     assert ids_of(model, [19], 0) == (19,)
     assert ids_of(model, "ab", 0, is_target=True) == (4, 4)
@@ -107,4 +107,4 @@ def test_prompts_are_read_in_the_vocabulary_of_sources():
         ids_of(model, [20], 0)
     with pytest.raises(ValueError, match="outside the model's vocabulary 0…4"):
         ids_of(model, [5], 0, is_target=True)
-    assert reading(MODEL) == (None, 9)
+    assert prompt_vocabulary(MODEL) == (None, 9)

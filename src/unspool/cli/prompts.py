@@ -220,12 +220,12 @@ def _prompt(record: Record, settings: bool) -> Prompt:
 
 def render(prompt: Prompt, model: StepModel, args: argparse.Namespace, options: Mapping[str, Any]) -> str:
     """The string that the model reads, checked with these options of `generate`."""
-    from unspool.decode.prompts import reading
+    from unspool.decode.prompts import prompt_vocabulary
     from unspool.decode.run import Run
 
     try:
         text = prompt.render(model.tokenizer, chat=args.chat, system=args.system)
-        tokenizer, _ = reading(model)
+        tokenizer, _ = prompt_vocabulary(model)
         if tokenizer is not None and not tokenizer.encode(text):
             bos = "" if tokenizer.bos_id is None else tokenizer.show(tokenizer.bos_id)
             # Not every tokenizer can read its BOS token in a text.

@@ -40,7 +40,7 @@ def as_batch(prompts: Any) -> tuple[list[Any], bool]:
     return ([prompts], True) if alone else (list(prompts), False)
 
 
-def reading(model: StepModel) -> tuple[TokenizerLike | None, int]:
+def prompt_vocabulary(model: StepModel) -> tuple[TokenizerLike | None, int]:
     """The tokenizer and the vocabulary size of prompts.
 
     They differ from those of texts if an encoder–decoder has a separate source vocabulary.
@@ -53,7 +53,7 @@ def ids_of(model: StepModel, prompt: Any, place: int, *, is_target: bool = False
     if isinstance(prompt, BYTES):
         raise TypeError(f"prompt {place} is bytes: decode it to a string first, as in prompt.decode().")
     prompt = _plain(prompt)
-    tokenizer, size = (model.tokenizer, model.vocab_size) if is_target else reading(model)
+    tokenizer, size = (model.tokenizer, model.vocab_size) if is_target else prompt_vocabulary(model)
     if isinstance(prompt, str):
         ids = tuple(_require_tokenizer(tokenizer, place).encode(prompt))
     elif not isinstance(prompt, Sequence):

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from unspool.data.batch import Batch
 from unspool.decode.combine.lockstep import check_model
-from unspool.decode.prompts import reading
+from unspool.decode.prompts import prompt_vocabulary
 from unspool.evaluate.teacher_forcing import forced, token_ids
 from unspool.interfaces import AttentionStack, StepModel, TokenizerLike
 from unspool.models.sequence_model import eval_inference
@@ -68,7 +68,10 @@ def _encoder_decoder_attention(
     with eval_inference(model.attention_reading):
         _, (encoder, decoder) = model.attention_reading.read_attention(batch)
         cross_stack = model.source_attention_reading.read_source_attention(batch)
-    sources, targets = token_strings(reading(model)[0], source), token_strings(model.tokenizer, inputs)
+    sources, targets = (
+        token_strings(prompt_vocabulary(model)[0], source),
+        token_strings(model.tokenizer, inputs),
+    )
     return {
         "source": _as_layers(cross_stack, token_strings(model.tokenizer, output or inputs), sources),
         "encoder": _as_layers(encoder, sources, sources),
@@ -87,7 +90,7 @@ def source_attention(model: Any, ids: Sequence[int], output: Sequence[int]) -> M
     if rows[0] is None:
         return {}
     alpha_TS = torch.cat(rows)
-    sources = token_strings(reading(model)[0], ids)
+    sources = token_strings(prompt_vocabulary(model)[0], ids)
     source_strings = (*sources, *["⟨end⟩"] * alpha_TS.shape[1])[: alpha_TS.shape[1]]
     output_strings = token_strings(model.tokenizer, output) if output else ("first",)
     return {"source": AttentionLayers((alpha_TS[None],), output_strings, source_strings)}

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from unspool.decode.arguments import as_whole, ids, items, shown
 from unspool.decode.combine.lockstep import check_model
-from unspool.decode.prompts import check_ids, reading, tokens_left
+from unspool.decode.prompts import check_ids, prompt_vocabulary, tokens_left
 from unspool.decode.score import read_on
 from unspool.evaluate.diversity import check_texts
 from unspool.interfaces import Step, StepModel
@@ -235,7 +235,7 @@ def token_ids(model: StepModel, text: str | Sequence[int], index: int, what: str
     if isinstance(text, str):
         if model.tokenizer is None:
             raise ValueError(f"{what} {index} is a string, but the model has no tokenizer: give token ids")
-        read = reading(model)[0] if what == "source" else model.tokenizer
+        read = prompt_vocabulary(model)[0] if what == "source" else model.tokenizer
         assert read is not None
         return tuple(read.encode(text))
     if isinstance(text, (bytes, bytearray)):
@@ -246,7 +246,9 @@ def token_ids(model: StepModel, text: str | Sequence[int], index: int, what: str
         raise TypeError(
             f"{what} {index} is {text!r:.60}, but must be a string or a list of token ids"
         ) from None
-    check_ids(reading(model)[1] if what == "source" else model.vocab_size, result, f"{what} {index}")
+    check_ids(
+        prompt_vocabulary(model)[1] if what == "source" else model.vocab_size, result, f"{what} {index}"
+    )
     return result
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from unspool.decode.hypothesis import Job
-from unspool.decode.search.beam import Beam, grow, run_beams, scores
+from unspool.decode.search.beam import Beam, grow, run_beams, token_scores
 from unspool.decode.search.beam_state import BeamOptions, BeamState, Tree
 from unspool.interfaces import Abilities, Step
 from unspool.testing import TableModel, random_table
@@ -82,21 +82,21 @@ def cut_first(scores_NV, step, history):
 
 def test_scores_are_log_p_as_the_transforms_reshape_it():
     step = Step(torch.tensor([[0.5, 0.3, 0.2]]).log())
-    assert scores(step, [], ()) is step.logp_NV
-    assert scores(step, [], (cut_first,)).exp()[0].tolist() == pytest.approx([0.0, 0.6, 0.4])
+    assert token_scores(step, [], ()) is step.logp_NV
+    assert token_scores(step, [], (cut_first,)).exp()[0].tolist() == pytest.approx([0.0, 0.6, 0.4])
 
 
 def test_a_models_own_score_takes_the_place_of_log_p_and_moves_with_it():
     step = Step(torch.tensor([[0.5, 0.3, 0.2]]).log(), score_NV=torch.tensor([[2.0, 1.0, -1.0]]))
-    assert scores(step, [], ()) is step.score_NV
-    moved = scores(step, [], (cut_first,))[0].tolist()
+    assert token_scores(step, [], ()) is step.score_NV
+    moved = token_scores(step, [], (cut_first,))[0].tolist()
     assert moved[0] == -math.inf
     assert moved[1:] == pytest.approx([1.0 + math.log(2), -1.0 + math.log(2)])
 
 
 def test_what_the_model_cuts_stays_cut_under_a_transform():
     step = Step(torch.tensor([[0.6, 0.4, 0.0]]).log(), score_NV=torch.tensor([[2.0, 1.0, -math.inf]]))
-    found = scores(step, [], (lambda scores_NV, step, history: scores_NV / 2,))[0]
+    found = token_scores(step, [], (lambda scores_NV, step, history: scores_NV / 2,))[0]
     assert found[2] == -math.inf
     assert found[:2].isfinite().all()
 

@@ -4,7 +4,7 @@ import pytest
 
 from unspool.decode.hypothesis import Hypothesis, Job
 from unspool.decode.ranking import FirstFull, Length
-from unspool.decode.search.beam_state import BeamOptions, BeamState, Tree, best_texts, settle
+from unspool.decode.search.beam_state import BeamOptions, BeamState, Tree, best_texts, stop_finished_beams
 from unspool.decode.search.candidates import Candidate
 
 EOS = 0
@@ -24,7 +24,7 @@ def tokens(beam):
     return [one.hypothesis.tokens for one in beam]
 
 
-def test_the_best_that_do_not_end_live_and_ends_among_the_first_enter_the_pool():
+def test_the_best_unfinished_candidates_stay_live_and_the_first_finished_ones_enter_the_pool():
     one = beam_state()
     taken = one.take(candidates((0, 5, -1.0), (0, EOS, -2.0), (0, 6, -3.0), (0, 7, -4.0)))
     assert tokens(one.live) == [(5,), (6,)]
@@ -32,7 +32,7 @@ def test_the_best_that_do_not_end_live_and_ends_among_the_first_enter_the_pool()
     assert [candidate.token for candidate in taken] == [5, EOS, 6]
 
 
-def test_an_end_beyond_the_first_is_forgotten():
+def test_a_finished_candidate_beyond_the_width_is_dropped():
     one = beam_state()
     one.take(candidates((0, 5, -1.0), (0, 6, -2.0), (0, EOS, -3.0)))
     assert tokens(one.live) == [(5,), (6,)]
@@ -48,7 +48,7 @@ def test_rows_follow_their_parents():
     assert tokens(one.live) == [(6, 5), (6, 6)]
 
 
-def test_the_limit_ends_a_hypothesis_like_any_other_end():
+def test_a_hypothesis_at_the_length_limit_enters_the_pool():
     one = beam_state()
     for total in (-1.0, -2.0, -3.0):
         one.take(candidates((0, 5, total), (0, 6, total - 0.5)))
@@ -56,7 +56,7 @@ def test_the_limit_ends_a_hypothesis_like_any_other_end():
     assert [ended.hypothesis.finish_reason for ended in one.pool] == ["length", "length"]
 
 
-def test_the_pool_keeps_the_best_and_of_equals_the_earlier():
+def test_the_pool_keeps_the_best_and_of_equal_scores_the_earlier():
     one = beam_state(length_penalty=Length(1.0))
     one.take(candidates((0, EOS, -2.0), (0, 5, -2.0), (0, 6, -2.5)))
     one.take(candidates((0, EOS, -4.0), (1, EOS, -4.5), (0, 5, -5.0)))
@@ -67,24 +67,24 @@ def test_the_pool_keeps_the_best_and_of_equals_the_earlier():
     assert one.pool[0].hypothesis.total == -2.0
 
 
-def test_a_full_pool_asks_the_rule():
+def test_the_stop_rule_decides_when_a_full_pool_ends_the_search():
     patient, hasty = beam_state(), beam_state(stop=FirstFull())
     for one in (patient, hasty):
         one.take(candidates((0, EOS, -3.0), (0, 5, -3.0), (0, 6, -3.0)))
-        settle([one], rising=False)
+        stop_finished_beams([one], rising=False)
         assert tokens(one.live) == [(5,), (6,)]
         one.take(candidates((0, EOS, -6.0), (0, 5, -3.5), (1, 6, -7.0)))
-        settle([one], rising=False)
+        stop_finished_beams([one], rising=False)
     assert tokens(patient.live) == [(5, 5), (6, 6)]
     assert hasty.live == []
-    assert tokens(hasty.left) == [(5, 5), (6, 6)]
+    assert tokens(hasty.unfinished) == [(5, 5), (6, 6)]
 
 
-def test_answers_are_ranked_and_the_first_carries_the_tree():
+def test_texts_are_ranked_and_the_first_has_the_tree():
     one = beam_state(stop=FirstFull())
     one.take(candidates((0, EOS, -3.0), (0, 5, -4.0), (0, 6, -5.0)))
     one.take(candidates((0, EOS, -4.5), (0, 5, -5.0), (1, 6, -7.0)))
-    settle([one], rising=False)
+    stop_finished_beams([one], rising=False)
     first, second = best_texts([one], 2)
     assert (first.sample, first.tokens, second.sample, second.tokens) == (0, (EOS,), 1, (5, EOS))
     assert [(node.token, node.status) for node in first.notes["tree"]] == [
@@ -98,7 +98,7 @@ def test_answers_are_ranked_and_the_first_carries_the_tree():
     assert "tree" not in second.notes
 
 
-def test_beams_of_one_request_take_turns_and_repeats_come_once():
+def test_texts_of_several_beams_alternate_without_duplicates():
     tree = Tree()
     left, right = beam_state(tree=tree), beam_state(tree=tree)
     left.take(candidates((0, EOS, -1.0), (0, 5, -1.5)))
@@ -108,7 +108,7 @@ def test_beams_of_one_request_take_turns_and_repeats_come_once():
     assert [path.tokens for path in best_texts([left, right], 4)] == [(EOS,), (5, EOS), (6, EOS)]
 
 
-def test_a_request_without_any_text_says_so():
+def test_a_request_without_a_text_is_an_error():
     one = beam_state()
     one.take([])
     with pytest.raises(ValueError, match="request 1: the transforms cut every next token"):
@@ -130,7 +130,7 @@ class Written:
         return self.text
 
 
-def test_of_equal_texts_the_better_one_stays():
+def test_of_equal_texts_the_one_with_the_better_score_stays():
     job = Job(((1,),), (9,), (0,), 2, frozenset(), (Written(),))
     one = BeamState(BeamOptions(3), job, 0, Tree())
     one.take(candidates((0, 9, -1.0), (0, 5, -2.0), (0, 6, -3.0)))
@@ -143,17 +143,17 @@ def test_of_equal_texts_the_better_one_stays():
     assert [(ended.hypothesis.tokens, ended.score) for ended in again.pool] == [((9, 9), -1.0)]
 
 
-def test_a_closed_beam_lives_on_until_those_after_it_have_stopped():
+def test_a_closed_beam_continues_until_later_beams_have_stopped():
     first, second = beam_state(stop=FirstFull()), beam_state(stop=FirstFull())
     first.take(candidates((0, EOS, -3.0), (0, 5, -4.0), (0, 6, -5.0)))
     first.take(candidates((0, EOS, -4.5), (0, 5, -5.0), (1, 6, -7.0)))
     second.take(candidates((0, 5, -4.0), (0, 6, -5.0)))
-    settle([first, second], rising=False)
+    stop_finished_beams([first, second], rising=False)
     assert first.closed
     assert first.live
     kept = list(first.pool)
     first.take(candidates((0, EOS, -0.1), (0, 5, -5.0)))
     assert first.pool == kept
     second.take(candidates((0, EOS, -4.5), (1, EOS, -5.5), (0, 5, -6.0)))
-    settle([first, second], rising=False)
+    stop_finished_beams([first, second], rising=False)
     assert first.live == second.live == []

@@ -15,7 +15,7 @@ from typing import Any, Self
 from torch import Tensor
 
 from unspool.decode.arguments import Checked, declares_abilities, shown
-from unspool.decode.prompts import reading
+from unspool.decode.prompts import prompt_vocabulary
 from unspool.interfaces import Abilities, Rewindable, Step, StepModel, TokenizerLike
 
 REQUIRED = ("vocab_size", "context", "tokenizer", "start", "step")
@@ -147,7 +147,7 @@ def check_parts(models: Sequence[StepModel]) -> None:
                 f"model 0 has {first.vocab_size} tokens and model {place} has {model.vocab_size}: "
                 "combine models with one vocabulary, such as two sizes of one family"
             )
-        (ours, our_size), (theirs, their_size) = reading(first), reading(model)
+        (ours, our_size), (theirs, their_size) = prompt_vocabulary(first), prompt_vocabulary(model)
         if our_size != their_size:
             raise ValueError(
                 f"model 0 has {our_size} source tokens and model {place} has {their_size}: "

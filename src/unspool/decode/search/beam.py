@@ -29,7 +29,14 @@ from torch import Tensor
 
 from unspool.decode.hypothesis import Hypothesis, Job, SearchStep
 from unspool.decode.ranking import Attended
-from unspool.decode.search.beam_state import BeamItem, BeamSearch, BeamState, Tree, best_texts, settle
+from unspool.decode.search.beam_state import (
+    BeamItem,
+    BeamSearch,
+    BeamState,
+    Tree,
+    best_texts,
+    stop_finished_beams,
+)
 from unspool.decode.search.candidates import alternatives, propose
 from unspool.decode.search.sampling import reshape
 from unspool.interfaces import Step, StepModel, Transform
@@ -56,18 +63,18 @@ def run_beams(
     requests: Sequence[Sequence[C]],
     grow: Callable[[BeamScores, Sequence[C]], None],
     *,
-    scored: bool = True,
+    use_model_scores: bool = True,
 ) -> Iterator[SearchStep]:
     """The loop of all beam searches: read the model, let `grow` choose for every beam, reorder the rows.
 
     The beams of a request share a tree. When all of them have stopped, the best texts of the request are
-    yielded and its rows leave the batch. If the model has `score_NV`, the beams sum it if `scored`, log p
-    otherwise.
+    yielded and its rows leave the batch. `use_model_scores=False` sums log p, even if the model has
+    `score_NV`.
     """
     options = requests[0][0].options
     requests_per_batch = max(1, job.rows // (options.width * len(requests[0])))
     for first in range(0, len(requests), requests_per_batch):
-        yield from _run(model, job, requests[first : first + requests_per_batch], grow, scored)
+        yield from _run(model, job, requests[first : first + requests_per_batch], grow, use_model_scores)
 
 
 def _run(
@@ -75,7 +82,7 @@ def _run(
     job: Job,
     requests: Sequence[Sequence[C]],
     grow: Callable[[BeamScores, Sequence[C]], None],
-    scored: bool,
+    use_model_scores: bool,
 ) -> Iterator[SearchStep]:
     options, first = requests[0][0].options, requests[0][0].request
     step, state = model.start([job.prompts[request[0].request] for request in requests])
@@ -86,9 +93,9 @@ def _run(
         step, state = step.select(rows_M), state.select(rows_M)
         attended = attended and attended.select(rows_M)
     while live:
-        step = step if scored else replace(step, score_NV=None)
+        step = step if use_model_scores else replace(step, score_NV=None)
         beams = [beam for request in requests for beam in request if beam.live]
-        scores_NV = scores(step, [one.hypothesis for one in live], options.transforms)
+        scores_NV = token_scores(step, [one.hypothesis for one in live], options.transforms)
         ranked = alternatives(step.logp_NV, scores_NV, job.alternatives) if job.alternatives else []
         for beam, end in zip(beams, accumulate(len(c.live) for c in beams), strict=True):
             beam.first_row = end - len(beam.live)
@@ -96,7 +103,7 @@ def _run(
         covered_N = options.coverage(attended) if options.coverage and attended else None
         grow(BeamScores(step, scores_NV, covered_N), beams)
         for request in requests:
-            settle(request, rising=step.score_NV is not None)
+            stop_finished_beams(request, rising=step.score_NV is not None)
         ended = [
             hypothesis
             for request in requests
@@ -115,8 +122,8 @@ def _run(
             attended = attended and attended.plus(step)
 
 
-def scores(step: Step, hypotheses: list[Hypothesis], transforms: tuple[Transform, ...]) -> Tensor:
-    """(N, V): what every token adds to the sum of its row, log p as the transforms reshape it.
+def token_scores(step: Step, hypotheses: list[Hypothesis], transforms: tuple[Transform, ...]) -> Tensor:
+    """(N, V): what every token adds to the sum of its row: log p after the transforms.
 
     If the model has `score_NV` (contrastive decoding), it replaces log p, and the transforms change it by as
     much as they change log p.
@@ -127,8 +134,8 @@ def scores(step: Step, hypotheses: list[Hypothesis], transforms: tuple[Transform
     if not transforms:
         return step.score_NV
     moved_NV = step.score_NV + (reshaped_NV - step.logp_NV)
-    # The score of a token that the model cut is unknown: if a transform restores it (a forced token), its log
-    # p counts. What a transform cuts stays cut (−∞ − (−∞) is NaN).
+    # A token that the model cut has no score. If a transform restores it (a forced token), its log p is used.
+    # Tokens that a transform cuts stay cut: −∞ − (−∞) would be NaN.
     moved_NV = torch.where(step.logp_NV == -math.inf, reshaped_NV, moved_NV)
     return moved_NV.masked_fill(reshaped_NV == -math.inf, -math.inf)
 

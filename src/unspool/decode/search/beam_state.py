@@ -116,7 +116,7 @@ class BeamSearch:
         return self.options.width
 
     streams: ClassVar[bool] = False
-    """A better hypothesis may still replace the tokens."""
+    """False, because a better hypothesis may still replace the tokens."""
 
 
 Status = Literal["grown", "dropped", "open"] | FinishReason
@@ -200,8 +200,8 @@ class BeamState:
         """Index of its first row in the current step."""
         self.ranked: list[Ranked] = []
         """The most probable tokens of its rows if the job asks for alternatives."""
-        self.left: list[BeamItem] = []
-        """The hypotheses that were live when the search stopped."""
+        self.unfinished: list[BeamItem] = []
+        """The hypotheses that were live when the beam stopped."""
         self.pool: list[Ended] = []
         self.closed = False
         """Whether the pool is final; the live hypotheses may still grow for other beams of the request."""
@@ -211,15 +211,18 @@ class BeamState:
         return [item.total for item in self.live]
 
     def take(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Fill the pool and the beam from candidates, best first; return those that were taken."""
+        """Move finished candidates to the pool and keep the others live; return those that were kept.
+
+        Candidates are sorted, best first.
+        """
         live: list[BeamItem] = []
         taken = []
         for place, candidate in enumerate(candidates):
             if len(live) == self.options.width <= place:
                 break
-            hypothesis = self.extended(candidate)
+            hypothesis = self.extend(candidate)
             if hypothesis.finish_reason is None and len(live) < self.options.width:
-                live.append(self.grown(hypothesis, candidate))
+                live.append(self.live_item(hypothesis, candidate))
             elif hypothesis.finish_reason is not None and place < self.options.width:
                 self.end(hypothesis, candidate)
             else:
@@ -228,13 +231,13 @@ class BeamState:
         self.live = live
         return taken
 
-    def extended(self, candidate: Candidate) -> Hypothesis:
+    def extend(self, candidate: Candidate) -> Hypothesis:
         parent = self.live[candidate.parent].hypothesis
         ranked = self.ranked[candidate.parent] if self.ranked else None
         return parent.extend(candidate.token, candidate.logp, candidate.score, self.job, ranked)
 
-    def grown(self, hypothesis: Hypothesis, candidate: Candidate) -> BeamItem:
-        """The live item of a candidate that has not ended."""
+    def live_item(self, hypothesis: Hypothesis, candidate: Candidate) -> BeamItem:
+        """The BeamItem of a candidate that has not ended."""
         row = self.first_row + candidate.parent
         return BeamItem(hypothesis, candidate.total, row, self._add_node(hypothesis, candidate))
 
@@ -260,7 +263,7 @@ class BeamState:
         """The score by which a finished hypothesis is ranked."""
         return self.options.length_penalty(candidate.total, len(hypothesis.tokens)) + candidate.covered
 
-    def consider(self, rising: bool) -> None:
+    def close_if_done(self, rising: bool) -> None:
         """Close the pool if the stop rule allows it."""
         if self.live and not self.closed and len(self.pool) == self.options.pool_size:
             status = BeamStatus(
@@ -273,9 +276,9 @@ class BeamState:
             )
             self.closed = self.options.stop(status)
 
-    def leave(self) -> None:
-        """Stop: the live hypotheses do not grow any more."""
-        self.left, self.live = self.live, []
+    def stop_growing(self) -> None:
+        """Stop the beam; its live hypotheses become `unfinished`."""
+        self.unfinished, self.live = self.live, []
 
     def _add_node(self, hypothesis: Hypothesis, candidate: Candidate) -> int:
         parent = self.live[candidate.parent].node
@@ -284,18 +287,18 @@ class BeamState:
         )
 
 
-def settle(beams: Sequence[BeamState], rising: bool) -> None:
+def stop_finished_beams(beams: Sequence[BeamState], rising: bool) -> None:
     """Stop the finished beams of a request, from the last to the first.
 
-    The choices of a beam change the scores of later ones (diverse groups). It therefore continues with a
-    closed pool until all later beams have stopped.
+    In diverse beam search, the choices of a group change the scores of later groups. So a finished beam
+    continues, with its pool closed, until all later beams have stopped.
     """
     for beam in beams:
-        beam.consider(rising)
+        beam.close_if_done(rising)
     for beam in reversed(beams):
         if beam.live and not beam.closed:
             return
-        beam.leave()
+        beam.stop_growing()
 
 
 def text_key(hypothesis: Hypothesis) -> str | tuple[int, ...]:
@@ -318,7 +321,7 @@ def best_texts(beams: Sequence[BeamState], n: int) -> list[Hypothesis]:
             f"request {beams[0].request}: the transforms cut every next token. "
             "A transform must leave at least one token of every row."
         )
-    tree = beams[0].tree.nodes(one.node for beam in beams for one in beam.left)
+    tree = beams[0].tree.nodes(one.node for beam in beams for one in beam.unfinished)
     different: dict[str | tuple[int, ...], Hypothesis] = {}
     for *_, hypothesis in ranked:
         different.setdefault(text_key(hypothesis), hypothesis)

@@ -219,12 +219,12 @@ class _PhraseBeam(BeamState):
         for candidate, hypothesis, progress in ended:
             self.end(hypothesis, candidate, len(progress.missing), unmet=progress.missing)
         alive = self._shared([choice for choice in choices if choice.hypothesis.finish_reason is None])
-        self.live = [self.grown(choice.hypothesis, choice.candidate) for choice in alive]
+        self.live = [self.live_item(choice.hypothesis, choice.candidate) for choice in alive]
         self.progress = [choice.progress for choice in alive]
         return [choice.candidate for choice in (*ended, *alive)]
 
     def _choice(self, candidate: Candidate) -> _Choice:
-        hypothesis = self.extended(candidate)
+        hypothesis = self.extend(candidate)
         if hypothesis.finish_reason == "stop":
             return _Choice(candidate, hypothesis, self._progress_of_shown(hypothesis))
         return _Choice(candidate, hypothesis, self.progress[candidate.parent].push(candidate.token))
@@ -241,10 +241,10 @@ class _PhraseBeam(BeamState):
             progress = progress.push(token)
         return progress
 
-    def consider(self, rising: bool) -> None:
+    def close_if_done(self, rising: bool) -> None:
         """Close the pool if the stop rule allows it and every text in it contains all phrases."""
         if not any(ended.missing for ended in self.pool):
-            super().consider(rising)
+            super().close_if_done(rising)
 
     def _complete(self) -> bool:
         return len(self.pool) > 0 and self.pool[0].missing == 0

@@ -94,7 +94,7 @@ class StochasticBeam(BeamSearch):
             for draw, candidates in zip(draws, proposals, strict=True):
                 draw.take(candidates)
 
-        return run_beams(model, job, requests, grow, scored=False)
+        return run_beams(model, job, requests, grow, use_model_scores=False)
 
 
 class _GumbelBeam(BeamState):
@@ -114,7 +114,7 @@ class _GumbelBeam(BeamState):
                 break
             taken.append(candidate)
         del self.pool[self.options.width - len(taken) :]
-        grown = [(candidate, self.extended(candidate)) for candidate in taken]
+        grown = [(candidate, self.extend(candidate)) for candidate in taken]
         for candidate, hypothesis in grown:
             if hypothesis.finish_reason is not None:
                 self.end(hypothesis, candidate)
@@ -122,7 +122,7 @@ class _GumbelBeam(BeamState):
             (candidate, hypothesis) for candidate, hypothesis in grown if hypothesis.finish_reason is None
         ]
         self.live, self.keys = (
-            [self.grown(hypothesis, candidate) for candidate, hypothesis in alive],
+            [self.live_item(hypothesis, candidate) for candidate, hypothesis in alive],
             [candidate.key for candidate, _ in alive],
         )
         return taken

@@ -15,7 +15,7 @@ from unspool.decode.hypothesis import Job
 from unspool.decode.multinomial import Multinomial
 from unspool.decode.output import Output
 from unspool.decode.picks import ArgMax, BoundBasisAware
-from unspool.decode.prompts import check_ids, reading
+from unspool.decode.prompts import check_ids, prompt_vocabulary
 from unspool.decode.run import Run
 from unspool.decode.search import Greedy, Sample
 from unspool.decode.search.beam_state import Node, Status
@@ -173,7 +173,7 @@ def next_token(
     best = [(token, p) for token, p in zip(ids.tolist(), values.tolist(), strict=True) if p > 0]
     shown, chosen = [token for token, _ in best], zip(tokens, hypothesis.logps, strict=True)
     return NextToken(
-        prompt=tuple(TokenView(token, _show(reading(model)[0], token)) for token in job.prompts[0]),
+        prompt=tuple(TokenView(token, _show(prompt_vocabulary(model)[0], token)) for token in job.prompts[0]),
         chosen=tuple(
             TokenView(token, _show(model.tokenizer, token), math.exp(logp)) for token, logp in chosen
         ),
