@@ -16,6 +16,7 @@ settings.load_profile("project")
 
 LONGEST = (
     "test_lab",
+    "test_contributing",
     "test_distributed",
     "test_recipes",
     "test_smollm2",

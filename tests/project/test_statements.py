@@ -14,6 +14,7 @@ import pytest
 
 import unspool as us
 from unspool.cli.commands import COMMANDS, command_parser
+from unspool.engine.stored_weights import StoredMatrix
 
 MEMORY_SHOWN = re.compile(
     r"^  (?P<name>\w+) +(?P<size>[\d.]+) M parameters(?:, --weights (?P<how>[\w-]+))? +(?P<peak>[\d.]+) GB$",
@@ -85,8 +86,9 @@ def stated(guide):
 
 def kept_bytes(model):
     """Bytes of the weights of a model as they are in memory, and how many weights there are."""
-    stored = {id(it): it for it in model.modules() if hasattr(it, "nbytes")}.values()
-    size = sum(it.numel() * it.element_size() for it in model.parameters()) + sum(it.nbytes for it in stored)
+    stored = [it for it in model.modules() if isinstance(it, StoredMatrix)]
+    packed = sum(piece.packed.nbytes for it in stored for piece in it.pieces)
+    size = sum(it.numel() * it.element_size() for it in model.parameters()) + packed
     return size, sum(it.numel() for it in model.parameters()) + sum(it.rows * it.columns for it in stored)
 
 
