@@ -48,7 +48,10 @@ columns:
   log p             mean log-probability per token under the model
   rep-4             share of 4-grams that occurred before
   dist-1, dist-2    distinct tokens and bigrams of all texts, per token
-  loop              period of the loop at the end of the text (≈ if it is approximate)
+  loop              period in tokens of the loop at the end of the text (≈ if it is approximate);
+                    with several prompts "4/20 +2≈": 4 of 20 texts loop, 2 more approximately
+  len               mean tokens per text
+  tok/s             tokens per second, all prompts together
 
 If a decoder fails, the others continue and the exit status is not 0. Decoders of the default
 selection that do not work with the model are left out with a message.

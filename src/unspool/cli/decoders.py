@@ -20,14 +20,14 @@ PENALTIES: tuple[tuple[str, str, type, str], ...] = (
         "--repetition-penalty",
         "RepetitionPenalty",
         float,
-        "divide the scores of tokens that occurred (1.1 … 1.3)",
+        "lower the logits of tokens that occurred by this factor (1.1 … 1.3)",
     ),
     ("--no-repeat-ngram", "NoRepeatNgram", int, "never repeat a sequence of N tokens"),
 )
 SAMPLING: tuple[tuple[str, str, type, str], ...] = (
     ("--temperature", "Temperature", float, "flatten (above 1) or sharpen (below 1) the distribution"),
-    ("--top-k", "TopK", int, "keep the K most probable tokens"),
-    ("--top-p", "TopP", float, "keep the smallest set of tokens with at least this probability"),
+    ("--top-k", "TopK", int, "keep the N most probable tokens"),
+    ("--top-p", "TopP", float, "keep the smallest set of tokens whose total probability is at least X"),
     ("--min-p", "MinP", float, "keep tokens with at least this share of the highest probability"),
 )
 """Option, transform, type of its value, and help."""
