@@ -105,7 +105,7 @@ def test_a_claim_is_measured_and_reported(unspool, coins, cache):
 
 
 def test_a_quick_run_gives_no_verdict(unspool, coins):
-    assert unspool("lab", "run", "coin", "--quick")[1].startswith("coin: measured, quickly\n")
+    assert unspool("lab", "run", "coin", "--quick")[1].startswith("coin: no verdict (quick run)\n")
 
 
 def test_json_of_claims_run(unspool, coins):

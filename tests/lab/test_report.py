@@ -2,6 +2,7 @@ import re
 
 from unspool.lab.report import (
     CRITERIA,
+    LINKED_CRITERIA,
     draw_finding,
     figure_svg,
     html_page,
@@ -40,7 +41,7 @@ def test_both_pages_say_that_criteria_were_changed(coin):
     page = html_page([Finding(coin, ())])
     assert "before the first" not in " ".join(page.split())
     assert CRITERIA in page
-    assert CRITERIA in markdown_page([Finding(coin, ())])
+    assert LINKED_CRITERIA in markdown_page([Finding(coin, ())])
 
 
 def test_the_markdown_page_links_to_its_figures(coin, tmp_path):

@@ -30,8 +30,9 @@ RUN_EXAMPLES = """examples:
   unspool lab run --all --quick --json
 
 Each claim takes seconds to a minute on one core. Every result is saved at once, by claim, size,
-seed and code version: repeat an interrupted command to continue. The exit status is 1 if an
-experiment failed; a claim that is not reproduced is a result, not a failure.
+seed and code version: repeat an interrupted command to continue. `unspool lab list --quick` lists
+quick runs, which `unspool lab list` leaves out. The exit status is 1 if an experiment failed; a
+claim that is not reproduced is a result, not a failure.
 """
 REPORT_EXAMPLES = """examples:
   unspool lab report --html lab.html
@@ -171,7 +172,7 @@ def _print_finding(args: argparse.Namespace, claim: Claim) -> None:
     if args.json:
         print_json(finding.record())
         return
-    verdict = "measured, quickly" if args.quick and finding.results else finding.verdict
+    verdict = "no verdict (quick run)" if args.quick and finding.results else finding.verdict
     print(f"{claim.name}: {verdict}\n  {claim.statement}", flush=True)
     for words, held, seeds in finding.parts:
         print(f"  {held} of {seeds} seeds: {words}")

@@ -32,6 +32,7 @@ figure { margin: .6rem 0; } svg { max-width: 100%; height: auto; }
 CRITERIA = (
     "Some criteria and set-ups were changed after a first result; the lab log (docs/lab-log.md) lists them."
 )
+LINKED_CRITERIA = CRITERIA.replace("lab log (docs/lab-log.md)", "[lab log](lab-log.md)")
 VERDICTS = (
     "A claim is reproduced{} if every part of its criterion holds with every seed, not reproduced{} if no "
     "part holds with any seed, and mixed{} otherwise."
@@ -40,7 +41,7 @@ HEADER = f"""# The claims, measured again
 
 Each claim of the papers and lectures behind this library is a small experiment: one file in
 [src/unspool/lab/claims](../src/unspool/lab/claims/__init__.py), with what is measured and the criterion by
-which it counts as reproduced. {CRITERIA} This page is written by
+which it counts as reproduced. {LINKED_CRITERIA} This page is written by
 
     unspool lab report --from docs/lab.json --markdown docs/lab.md
 
