@@ -7,9 +7,9 @@ Every decoder block attends to its past, then to the encoder output for x. Vaswa
 (papers.bib: vaswani2017attention). Both sides share one vocabulary and embedding, unless
 `source_vocab_size` is set.
 Differs from the paper: the entries of √D · embed begin with standard deviation s = min(½, 8/√D) instead of 1.
-What the last norm makes a vector of length √D of is mostly √D · embed(y_{t−1}) at first. Where the embedding
-is the output matrix, too, the token just read so has a logit of up to s·√D; with s = 1 the loss begins there
-(at 15 with width 256, and at 31 with 1,024) instead of near ln V, and is behind for long (docs/lab-log.md).
+At first the last norm scales mostly √D · embed(y_{t−1}) to length √D. If the embedding is also the output
+matrix, the token just read therefore has a logit of up to s·√D. With s = 1 the loss starts there (15 at width
+256, 31 at width 1,024) instead of near ln V, and training stays behind for a long time.
 As a StepModel its prompt is the source, without BOS; a missing EOS is added.
 """
 

@@ -57,7 +57,7 @@ MAX_PENALTY = 1e9
 class DRY(Checked):
     """DRY, don't repeat yourself: penalise tokens that continue a repetition, more for a longer one.
 
-        n(x) = length of the longest suffix of the text that occurred before x
+        n(x) = length of the longest suffix of the text that earlier in the text was followed by x
         score′(x) = score(x) − λ · b^(n(x) − a)   if n(x) ≥ a
 
     Weidmann 2024.
