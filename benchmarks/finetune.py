@@ -115,7 +115,7 @@ def transformers_logits(run: Path) -> dict[str, float]:
 class KillAt:
     """Kills its own process after an update."""
 
-    draws = False
+    has_progress_bar = False
 
     def __init__(self, update: int) -> None:
         self.update = update

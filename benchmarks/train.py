@@ -149,14 +149,16 @@ def extras(args: argparse.Namespace) -> dict[str, float]:
     clock = time.process_time if args.cpu else time.perf_counter
     run = ours(GPT2, TrainSettings(updates=10**9))
     with tempfile.TemporaryDirectory() as folder:
-        keeper = RunFolder(Path(folder))
-        keeper.resume(run)
+        run_folder = RunFolder(Path(folder))
+        run_folder.resume(run)
         next(training_loop(run))
         point = {"update": 1, "loss": 1.0, "nll": 1.0, "norm": 1.0, "lr": 1.0, "targets": 1.0, "seconds": 1.0}
         return {
             "validation": min(timed(lambda: validate(run), clock) for _ in range(3)),
-            "checkpoint": min(timed(lambda: keeper.checkpoint(run, regular=True), clock) for _ in range(3)),
-            "point": min(timed(lambda: keeper.point(run, point), clock) for _ in range(3)),
+            "checkpoint": min(
+                timed(lambda: run_folder.checkpoint(run, regular=True), clock) for _ in range(3)
+            ),
+            "point": min(timed(lambda: run_folder.add_point(point), clock) for _ in range(3)),
         }
 
 

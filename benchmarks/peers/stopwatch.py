@@ -9,7 +9,7 @@ from collections.abc import Iterable
 class Stopwatch:
     """Says nothing; `seconds` has the CPU time of each update."""
 
-    draws = False
+    has_progress_bar = False
 
     def __init__(self) -> None:
         self.seconds: list[float] = []

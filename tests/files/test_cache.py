@@ -77,7 +77,7 @@ class SafetensorError(Exception):
         SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"),
     ],
 )
-def test_a_full_disk_is_told_with_the_file(tmp_path, error):
+def test_the_error_of_a_full_disk_names_the_file(tmp_path, error):
     path = tmp_path / "model"
     with pytest.raises(OSError, match="No space left on device") as caught, new_file(path):
         raise error

@@ -33,7 +33,7 @@ def test_a_written_checkpoint_is_read_back(tmp_path):
     write(tmp_path, 5, 1.5)
     found = newest_checkpoint(tmp_path, refuse)
     assert found.update == 5
-    assert found.weights()["w"].tolist() == found.memory()["m"].tolist() == [1.5] * 4
+    assert found.weights()["w"].tolist() == found.training_state()["m"].tolist() == [1.5] * 4
     assert json.loads((tmp_path / "last.json").read_text()) == {"checkpoint": "00000005"}
     assert newest_checkpoint(tmp_path / "elsewhere", refuse) is None
 
@@ -101,7 +101,7 @@ def test_what_a_killed_process_left_is_swept(tmp_path):
     ],
     ids=["OSError", "SafetensorError"],
 )
-def test_a_full_disk_is_said_and_the_last_one_stays(tmp_path, error):
+def test_a_full_disk_is_an_error_and_the_last_checkpoint_stays(tmp_path, error):
     write(tmp_path, 1, 1.0)
 
     def full(folder):
@@ -114,7 +114,7 @@ def test_a_full_disk_is_said_and_the_last_one_stays(tmp_path, error):
     assert [it.name for it in (tmp_path / "checkpoints").iterdir()] == ["00000001"]
 
 
-def test_a_full_disk_at_the_first_checkpoint_says_that_there_is_none(tmp_path):
+def test_the_error_of_a_full_disk_at_the_first_checkpoint_says_that_there_is_no_earlier_one(tmp_path):
     def full(folder):
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -99,7 +99,7 @@ def test_what_an_objective_says_besides_is_a_mean_over_targets_in_the_curves(tin
     points = []
 
     class Keeper:
-        def point(self, point):
+        def add_point(self, point):
             points.append(point)
 
         def checkpoint(self, run, *, regular):

@@ -27,7 +27,7 @@ def test_a_run_in_bfloat16_keeps_float32_weights_and_learns(tiny):
     done = list(training(run))
     assert done[-1].valid < 1.2 < done[3].valid
     assert {it.dtype for it in run.weights().values()} == {torch.float32}
-    assert {it.dtype for it in run.memory().values()} == {torch.float32}
+    assert {it.dtype for it in run.training_state().values()} == {torch.float32}
 
 
 def test_bfloat16_is_refused_where_it_would_be_imitated(monkeypatch):

@@ -49,7 +49,7 @@ def recipe(base, tmp_path):
 
 
 class Interrupting:
-    draws = False
+    has_progress_bar = False
 
     def __init__(self, update=None, by=signal.SIGTERM):
         self.update, self.by, self.notes = update, by, []

@@ -87,7 +87,7 @@ def test_a_refused_start_leaves_what_was_there(recipe, tmp_path):
 class StopAt:
     """Interrupts the process it runs in, as Ctrl-C would, after some updates."""
 
-    draws = False
+    has_progress_bar = False
 
     def __init__(self, update):
         self.update, self.notes = update, []
@@ -156,7 +156,7 @@ def contents(folder):
         ("seed=9", "seed was 0, is 9"),
         ("data.valid_lines=7", "data.valid_lines was 6, is 7"),
         ("train.accumulate=2", "train.accumulate was 1, is 2"),
-        ("train.updates=5", "has done 20 updates, not only 5"),
+        ("train.updates=5", "has done 20 updates, more than the 5 of the recipe"),
     ],
 )
 def test_a_refused_change_leaves_the_run_as_it_was(recipe, tmp_path, change, said):

@@ -19,12 +19,12 @@ def test_what_is_kept_is_restored_to_the_bit(tiny):
     updates = training_loop(first)
     for _ in range(5):
         next(updates)
-    second.restore(first.weights(), first.memory(), Progress.from_json(first.progress.to_json()))
+    second.restore(first.weights(), first.training_state(), Progress.from_json(first.progress.to_json()))
     assert second.progress == first.progress
     for name, it in first.weights().items():
         assert torch.equal(second.weights()[name], it)
-    for name, it in first.memory().items():
-        assert torch.equal(second.memory()[name], it)
+    for name, it in first.training_state().items():
+        assert torch.equal(second.training_state()[name], it)
 
 
 class Counter:
@@ -48,7 +48,7 @@ def test_hooks_are_called_after_each_update_and_kept(tiny):
     for _ in range(3):
         next(updates)
     assert first.hooks[0].count.item() == 1 + 2 + 3
-    second.restore(first.weights(), first.memory(), first.progress)
+    second.restore(first.weights(), first.training_state(), first.progress)
     assert second.hooks[1].count.item() == 6
 
 
@@ -99,7 +99,7 @@ def test_what_a_model_carries_is_kept_and_restored_to_the_bit(carrying, accumula
     losses = [next(updates).loss for _ in range(5)]
     second = carrying(accumulate=accumulate, seed=9)
     second.seed, second.feed = first.seed, first.feed
-    second.restore(first.weights(), first.memory(), Progress.from_json(first.progress.to_json()))
+    second.restore(first.weights(), first.training_state(), Progress.from_json(first.progress.to_json()))
     assert sorted(second.carried) == sorted(first.carried) == [*range(4 * accumulate, 5 * accumulate)]
     for number, it in first.carried.items():
         assert torch.equal(second.carried[number], it)
@@ -114,7 +114,7 @@ def test_without_what_was_carried_a_run_goes_on_otherwise(carrying):
     updates = training_loop(first)
     for _ in range(5):
         next(updates)
-    memory = {name: it for name, it in first.memory().items() if name != "carried"}
+    memory = {name: it for name, it in first.training_state().items() if name != "carried"}
     second.restore(first.weights(), memory, Progress.from_json(first.progress.to_json()))
     second.carried = {4: torch.zeros_like(first.carried[4])}
     assert next(training_loop(second)).loss != next(updates).loss
@@ -141,18 +141,18 @@ class Half:
 def test_what_is_carried_is_shared_out_among_any_number_of_processes(carrying):
     alone = carrying(accumulate=4)
     next(training_loop(alone))
-    kept = alone.memory()["carried"]
+    kept = alone.training_state()["carried"]
     halves = []
     for rank in (0, 1):
         run = carrying(accumulate=4)
         run.processes = Half(rank)
-        run.restore(alone.weights(), alone.memory(), Progress.from_json(alone.progress.to_json()))
+        run.restore(alone.weights(), alone.training_state(), Progress.from_json(alone.progress.to_json()))
         assert sorted(run.carried) == [rank, rank + 2]
         halves.append(run)
     for rank, run in enumerate(halves):
         other = halves[1 - rank].carried
         run.processes.other = torch.stack([other[number] for number in sorted(other)])
-        assert torch.equal(run.memory()["carried"], kept)
+        assert torch.equal(run.training_state()["carried"], kept)
 
 
 def test_a_model_that_carries_nothing_is_refused(tiny, carrying):

@@ -2,7 +2,7 @@
 
     checkpoints/00000500/   model.safetensors, config.json, tokenizer…   a model that us.load reads
                             adapters.safetensors                         if the run trains adapters
-                            memory.safetensors                           optimizer and hooks
+                            memory.safetensors                           state of optimizer and hooks
                             checkpoint.json                              progress; size and hash of every file
     last.json               the name of the newest one
 
@@ -30,7 +30,7 @@ from unspool import io
 from unspool.io import new_file, new_folder, remove_folder
 from unspool.models.loading.lora_file import ADAPTERS
 
-FOLDER, LAST, ABOUT, MEMORY, WEIGHTS = (
+FOLDER, LAST, ABOUT, STATE, WEIGHTS = (
     "checkpoints",
     "last.json",
     "checkpoint.json",
@@ -60,16 +60,16 @@ class Checkpoint:
         file = self.path / ADAPTERS
         return load_file(file) if file.is_file() else None
 
-    def memory(self) -> dict[str, Tensor]:
+    def training_state(self) -> dict[str, Tensor]:
         """Load the tensors of optimizer and hooks."""
-        return load_file(self.path / MEMORY)
+        return load_file(self.path / STATE)
 
 
 def write_checkpoint(
     run: Path,
     update: int,
     about: Mapping[str, Any],
-    memory: Mapping[str, Tensor],
+    state: Mapping[str, Tensor],
     write_model: Callable[[Path], None],
 ) -> Path:
     """Write a checkpoint; `write_model` puts the model's files into a folder."""
@@ -79,7 +79,7 @@ def write_checkpoint(
             remove_folder(path)
         with new_folder(path) as fresh:
             write_model(fresh)
-            save_file(dict(memory), fresh / MEMORY)
+            save_file(dict(state), fresh / STATE)
             files = {
                 it.name: {"bytes": it.stat().st_size, "blake2b": _hash(it)} for it in sorted(fresh.iterdir())
             }
@@ -89,16 +89,16 @@ def write_checkpoint(
     return path
 
 
-def newest_checkpoint(run: Path, say: Callable[[str], None]) -> Checkpoint | None:
+def newest_checkpoint(run: Path, warn: Callable[[str], None]) -> Checkpoint | None:
     """Return the newest intact checkpoint, or None; report damaged ones."""
     damaged: list[str] = []
     for path in reversed(_checkpoint_folders(run)):
-        fault = _find_fault(path)
-        if fault is None:
+        damage = _find_damage(path)
+        if damage is None:
             for other in damaged:
-                say(f"{other}; resuming from checkpoint {path.name}")
+                warn(f"{other}; resuming from checkpoint {path.name}")
             return Checkpoint(path, _read_about(path))
-        damaged.append(fault)
+        damaged.append(damage)
     if damaged:
         raise ValueError(
             f"{damaged[0]}, and no older checkpoint is intact: start again with another --output"
@@ -109,7 +109,7 @@ def newest_checkpoint(run: Path, say: Callable[[str], None]) -> Checkpoint | Non
 def complete_checkpoints(run: Path) -> list[Checkpoint]:
     """Return all intact checkpoints, oldest first."""
     return [
-        Checkpoint(path, _read_about(path)) for path in _checkpoint_folders(run) if _find_fault(path) is None
+        Checkpoint(path, _read_about(path)) for path in _checkpoint_folders(run) if _find_damage(path) is None
     ]
 
 
@@ -143,8 +143,8 @@ def _read_about(path: Path) -> dict[str, Any]:
     return about if isinstance(about, dict) else {}
 
 
-def _find_fault(path: Path) -> str | None:
-    """Return the fault of a checkpoint; None if it is intact."""
+def _find_damage(path: Path) -> str | None:
+    """Return the damage of a checkpoint; None if it is intact."""
     files = _read_about(path).get("files")
     if not isinstance(files, dict):
         return f"checkpoint {path.name}: {ABOUT} is missing or damaged"

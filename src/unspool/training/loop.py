@@ -45,7 +45,7 @@ def training_loop(
         if at % settings.log_every == 0 or last:
             point = _curve_point(run, done)
             if folder is not None:
-                folder.point(point)
+                folder.add_point(point)
         better = False
         if run.valid and (at % settings.validate_every == 0 or last):
             found = validate(run)
@@ -56,7 +56,7 @@ def training_loop(
             if folder is not None:
                 rate = {} if found.accuracy is None else {"accuracy": found.accuracy}
                 rate |= {} if score is None else {settings.measure: score}
-                folder.point({"update": at, "epoch": done.clock.epoch, "valid": found.nll, **rate})
+                folder.add_point({"update": at, "epoch": done.clock.epoch, "valid": found.nll, **rate})
         if folder is not None:
             regular = at % settings.checkpoint_every == 0 or run.over
             limit = settings.checkpoint_seconds

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Reporter:
     """Consumes the updates of the loop. This one issues Python warnings only; the default of `us.train`."""
 
-    draws = False
+    has_progress_bar = False
     """True to show progress bars before the first update."""
 
     def note(self, text: str) -> None:
@@ -93,7 +93,7 @@ class LineReporter(StandardErrorReporter):
 class BarReporter(StandardErrorReporter):
     """A progress bar with remaining time, loss, perplexity and speed."""
 
-    draws = True
+    has_progress_bar = True
 
     def follow(self, updates: Iterator[Update], run: Run) -> None:
         """Draw during the run; validations stay above the bar."""

@@ -79,8 +79,8 @@ def _train(recipe: Recipe, out: str | Path | None, resume: bool, reporter: Repor
         _run_folder(out, processes) as path,
     ):
         _claim_folder(path, recipe, resume, processes)
-        found = last_checkpoint(path, processes, reporter.warn)
-        run, folder = _begin_run(recipe, path, processes, reporter, found)
+        checkpoint = last_checkpoint(path, processes, reporter.warn)
+        run, folder = _begin_run(recipe, path, processes, reporter, checkpoint)
         try:
             with catch_stop_signals() as stop_request:
                 try:
@@ -96,18 +96,20 @@ def _train(recipe: Recipe, out: str | Path | None, resume: bool, reporter: Repor
 
 
 def _begin_run(
-    recipe: Recipe, path: Path, processes: ProcessGroup, reporter: Reporter, found: Checkpoint | None
+    recipe: Recipe, path: Path, processes: ProcessGroup, reporter: Reporter, checkpoint: Checkpoint | None
 ) -> tuple[Run, RunFolder]:
     """Return a new run, or the run that a checkpoint continues, after all checks."""
-    about = {} if found is None else found.about
+    about = {} if checkpoint is None else checkpoint.about
     files = hash_files(recipe.data)
-    history = [] if found is None else _change_history(recipe, path, found, files)
-    model = None if recipe.pretrained is None else recipe.pretrained.load_model(found)
-    # From the checkpoint: the process may have been killed while it replaced files of the run folder.
-    tokenizer = (
-        model.tokenizer if model is not None else None if found is None else load_run_tokenizer(found.path)
-    )
-    prepared = _prepare_data(recipe, path, processes, reporter.draws, files, tokenizer)
+    history = [] if checkpoint is None else _change_history(recipe, path, checkpoint, files)
+    model = None if recipe.pretrained is None else recipe.pretrained.load_model(checkpoint)
+    tokenizer = None
+    if model is not None:
+        tokenizer = model.tokenizer
+    elif checkpoint is not None:
+        # Not from the run folder: the process may have been killed while it replaced files there.
+        tokenizer = load_run_tokenizer(checkpoint.path)
+    prepared = _prepare_data(recipe, path, processes, reporter.has_progress_bar, files, tokenizer)
     for note in prepared.notes:
         reporter.warn(note)
     run = start_run(recipe, prepared, processes, model)
@@ -117,29 +119,30 @@ def _begin_run(
             raise ValueError(
                 f"{path}: its adapters belong to another model than model.from = {name!r}; {NEW_RUN}"
             )
-        learn, all_ = (
-            sum(it.numel() for it in some) for some in (run.optimizer.state, run.model.parameters())
+        trained, total = (
+            sum(it.numel() for it in weights) for weights in (run.optimizer.state, run.model.parameters())
         )
-        reporter.note(f"training {learn:,} of {all_:,} weights of {name}")
+        reporter.note(f"training {trained:,} of {total:,} weights of {name}")
     check_batches(run.model, [prepared.train.batch(0), *prepared.valid[-1:]])
-    if found is not None and run.settings.updates < found.update:
+    if checkpoint is not None and run.settings.updates < checkpoint.update:
         raise ValueError(
-            f"{path}: the run has done {found.update} updates, not only {run.settings.updates}; {NEW_RUN}"
+            f"{path}: the run has done {checkpoint.update} updates, more than the {run.settings.updates} of "
+            f"the recipe; {NEW_RUN}"
         )
     settings = flatten_settings(recipe, run.model.config)
     origin = {"recipe": settings, "data_files": files, "history": history, "base": run.base}
     folder = RunFolder(path, facts=prepared.facts, origin=origin)
-    folder.restore(run, found)
+    folder.restore(run, checkpoint)
     # After all checks, so that recipe.toml never holds a refused change.
     if processes.rank == 0:
         write_recipe(path, recipe.settings, history)
     rewarded = recipe.total_objective.rewarded
     for warning in recipe_warnings(run.settings, recipe.schedule, bool(prepared.valid), rewarded):
         reporter.warn(warning)
-    if found is not None:
+    if checkpoint is not None:
         for change in history[len(about.get("history", ())) :]:
             reporter.note(change)
-        reporter.note(f"resuming after update {found.update}")
+        reporter.note(f"resuming after update {checkpoint.update}")
     return run, folder
 
 
@@ -189,23 +192,23 @@ def as_recipe(recipe: AnyRecipe, changes: Sequence[str] = ()) -> Recipe:
         )
     match recipe:
         case str() | os.PathLike():
-            read = read_recipe(recipe, changes)
+            parsed = read_recipe(recipe, changes)
         case Recipe() | Mapping():
             settings = recipe.to_settings() if isinstance(recipe, Recipe) else recipe
-            read = parse_recipe(apply_changes(settings, changes))
+            parsed = parse_recipe(apply_changes(settings, changes))
         case _:
             raise TypeError(
                 f"the recipe is {recipe!r:.80}, but must be the path of a TOML file, a mapping or a Recipe"
             )
-    found = with_absolute_paths(read)
-    found.check_trust()
-    return found
+    parsed = with_absolute_paths(parsed)
+    parsed.check_trust()
+    return parsed
 
 
-def _change_history(recipe: Recipe, path: Path, found: Checkpoint, files: FileHashes) -> list[str]:
+def _change_history(recipe: Recipe, path: Path, checkpoint: Checkpoint, files: FileHashes) -> list[str]:
     """Return all changes since the run began, those of now included; refuse forbidden ones."""
-    about = found.about
-    before = run_config(found.path)
+    about = checkpoint.about
+    before = run_config(checkpoint.path)
     model_config = before
     if recipe.pretrained is None:
         config = to_dict(before)
@@ -214,17 +217,17 @@ def _change_history(recipe: Recipe, path: Path, found: Checkpoint, files: FileHa
         )
     new = find_changes(about.get("recipe", {}), flatten_settings(recipe, model_config), recipe.data)
     check_resumption(path, new, recipe.data, about.get("data_files", files), files)
-    return [*about.get("history", ()), *(f"after update {found.update}: {change}" for change in new)]
+    return [*about.get("history", ()), *(f"after update {checkpoint.update}: {change}" for change in new)]
 
 
 def _prepare_data(
-    recipe: Recipe, path: Path, processes: ProcessGroup, draws: bool, files: FileHashes, tokenizer: Any
+    recipe: Recipe, path: Path, processes: ProcessGroup, progress: bool, files: FileHashes, tokenizer: Any
 ) -> PreparedData:
     """Prepare the data in the first process; the others then read its cache."""
     text: Any = tokenizer or recipe.text
     settings = recipe.data, text, recipe.batches, recipe.seed, path / "data"
     if processes.rank == 0:
-        prepared = prepare(*settings, progress=draws, files=files)
+        prepared = prepare(*settings, progress=progress, files=files)
     processes.wait()
     return prepared if processes.rank == 0 else prepare(*settings, files=files)
 

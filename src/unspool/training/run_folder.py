@@ -29,7 +29,7 @@ from unspool.plots.seeds import draw_curves
 from unspool.training.checkpoint import (
     ABOUT,
     FOLDER,
-    MEMORY,
+    STATE,
     Checkpoint,
     complete_checkpoints,
     newest_checkpoint,
@@ -55,12 +55,12 @@ def write_model(run: Run, weights: Mapping[str, Tensor], folder: Path) -> None:
         write_adapters(folder / ADAPTERS, lora_settings(model), run.base, adapter_weights(model))
 
 
-def last_checkpoint(path: Path, processes: ProcessGroup, say: Callable[[str], None]) -> Checkpoint | None:
+def last_checkpoint(path: Path, processes: ProcessGroup, warn: Callable[[str], None]) -> Checkpoint | None:
     """Remove unfinished files and return the newest intact checkpoint. All processes must call it."""
     if processes.rank == 0:
         remove_unfinished(path)
     processes.wait()
-    return newest_checkpoint(path, say)
+    return newest_checkpoint(path, warn)
 
 
 def write_recipe(path: Path, settings: Mapping[str, Any], history: Sequence[str] = ()) -> None:
@@ -95,35 +95,35 @@ class RunFolder:
         self._curves: Curves | None = None
         self._events: TensorBoardEvents | None = None
 
-    def resume(self, run: Run, say: Callable[[str], None] = warnings.warn) -> Checkpoint | None:
+    def resume(self, run: Run, warn: Callable[[str], None] = warnings.warn) -> Checkpoint | None:
         """Resume from the newest intact checkpoint; return None if the run is new."""
-        found = last_checkpoint(self.path, run.processes, say)
-        self.restore(run, found)
-        return found
+        checkpoint = last_checkpoint(self.path, run.processes, warn)
+        self.restore(run, checkpoint)
+        return checkpoint
 
-    def restore(self, run: Run, found: Checkpoint | None) -> None:
+    def restore(self, run: Run, checkpoint: Checkpoint | None) -> None:
         """Resume from a checkpoint, or start a new run if it is None."""
-        if found is not None:
-            self._same_data(found)
-            progress = Progress.from_json(found.about["progress"])
-            run.restore(found.adapters() or found.weights(), found.memory(), progress)
+        if checkpoint is not None:
+            self._check_data(checkpoint)
+            progress = Progress.from_json(checkpoint.about["progress"])
+            run.restore(checkpoint.adapters() or checkpoint.weights(), checkpoint.training_state(), progress)
         if run.processes.rank == 0:
-            if found is not None:
-                self.publish(found.path)  # the process may have been killed during it
-            self._curves = Curves(self.path / CURVES, found.about["curves"] if found else 0)
+            if checkpoint is not None:
+                self.publish(checkpoint.path)  # the process may have been killed during it
+            self._curves = Curves(self.path / CURVES, checkpoint.about["curves"] if checkpoint else 0)
             if run.settings.tensorboard:
                 self._events = TensorBoardEvents(self.path, run.progress.update)
 
-    def _same_data(self, found: Checkpoint) -> None:
-        before = found.about["data"]
+    def _check_data(self, checkpoint: Checkpoint) -> None:
+        before = checkpoint.about["data"]
         for name, now in self._facts.items():
             if before.get(name, now) != now:
                 raise ValueError(
-                    f"{self.path}: the data has changed since checkpoint {found.path.name} ({name} was "
+                    f"{self.path}: the data has changed since checkpoint {checkpoint.path.name} ({name} was "
                     f"{before[name]}, is {now}): restore the old data, or start a new run"
                 )
 
-    def point(self, point: dict[str, float]) -> None:
+    def add_point(self, point: dict[str, float]) -> None:
         """Append a point to the curves."""
         if self._curves is not None:
             self._curves.add(point)
@@ -132,7 +132,7 @@ class RunFolder:
 
     def checkpoint(self, run: Run, *, regular: bool) -> str | None:
         """Write a checkpoint, publish it, and remove old ones."""
-        weights, memory = run.weights(), run.memory()
+        weights, state = run.weights(), run.training_state()
         if run.processes.rank == 0:
             about = {
                 "regular": regular,
@@ -143,7 +143,7 @@ class RunFolder:
                 "torch": torch.__version__,
             }
             path = write_checkpoint(
-                self.path, run.progress.update, about, memory, lambda to: self._write(run, weights, to)
+                self.path, run.progress.update, about, state, lambda to: self._write(run, weights, to)
             )
             self.publish(path)
             settings = run.settings
@@ -154,7 +154,7 @@ class RunFolder:
 
     def publish(self, source: Path) -> None:
         """Link the model of `source` into the run folder; config.json last, because it marks a model."""
-        names = [it.name for it in source.iterdir() if it.name not in (ABOUT, MEMORY, CONFIG)]
+        names = [it.name for it in source.iterdir() if it.name not in (ABOUT, STATE, CONFIG)]
         for name in (*names, *([CONFIG] if (source / CONFIG).exists() else [])):
             with new_file(self.path / name) as fresh:
                 try:

@@ -128,7 +128,7 @@ class Run:
         """Gather the model's tensors with merged adapters on the CPU. All processes must call it."""
         return {name: self._kept(tensor) for name, tensor in merged_weights(self.model).items()}
 
-    def memory(self) -> dict[str, Tensor]:
+    def training_state(self) -> dict[str, Tensor]:
         """Gather optimizer, hook and carried tensors on the CPU. All processes must call it."""
         kept = {f"optimizer/{name}": self._kept(it) for name, it in self.optimizer.moments().items()}
         for at, hook in enumerate(self.hooks):
@@ -137,28 +137,26 @@ class Run:
             kept[CARRIED] = self._all_carried()
         return kept
 
-    def restore(
-        self, weights: Mapping[str, Tensor], memory: Mapping[str, Tensor], progress: Progress
-    ) -> None:
-        """Restore the results of `weights` and `memory`."""
+    def restore(self, weights: Mapping[str, Tensor], state: Mapping[str, Tensor], progress: Progress) -> None:
+        """Restore the results of `weights` and `training_state`."""
         self.set_weights(weights)
         self.optimizer.remember(
             {
-                name: self._part(memory[f"optimizer/{name}"], tensor)
+                name: self._part(state[f"optimizer/{name}"], tensor)
                 for name, tensor in self.optimizer.moments().items()
             }
         )
         for at, hook in enumerate(self.hooks):
             begins = f"hooks/{at}/"
             hook.restore(
-                {key.removeprefix(begins): it for key, it in memory.items() if key.startswith(begins)}
+                {key.removeprefix(begins): it for key, it in state.items() if key.startswith(begins)}
             )
         self.progress = progress
-        if CARRIED in memory:
+        if CARRIED in state:
             first = (progress.update - 1) * self.settings.accumulate
             mine = range(self.processes.rank, self.settings.accumulate, self.processes.size)
             device = self.settings.device
-            self.carried = {first + at: memory[CARRIED][at].to(device).clone() for at in mine}
+            self.carried = {first + at: state[CARRIED][at].to(device).clone() for at in mine}
 
     def _all_carried(self) -> Tensor:
         """Gather the carried states of all batches of the last update, (A, N, L, S)."""

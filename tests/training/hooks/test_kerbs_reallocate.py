@@ -154,7 +154,7 @@ def test_a_resumed_run_is_bit_equal_and_keeps_the_number_of_senses(tiny):
     losses = [next(steps).loss for _ in range(5)]
     second = kerbs_run(tiny)
     kept = {name: it.clone() for name, it in first.weights().items()}
-    second.restore(kept, {name: it.clone() for name, it in first.memory().items()}, first.progress)
+    second.restore(kept, {name: it.clone() for name, it in first.training_state().items()}, first.progress)
     losses += [it.loss for it in training_loop(second)]
     assert losses == seen
     words = whole.model.head.words_S
