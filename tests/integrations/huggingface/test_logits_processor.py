@@ -160,7 +160,7 @@ def text_of(model, processor, prompt=PROMPT, **how):
     return outputs[0, len(prompt) :].tolist()
 
 
-@pytest.mark.parametrize(("rules", "given"), zip(RULES, [True, False, True, False, True], strict=True))
+@pytest.mark.parametrize(("rules", "given"), list(zip(RULES, [True, False, True, False, True], strict=True)))
 def test_assisted_and_prompt_lookup_decoding_give_the_same_text(llama, rules, given):
     def make():
         return us.hf.processor(*RULES[rules], model=llama if given else None, seed=4)
