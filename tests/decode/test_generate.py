@@ -442,7 +442,7 @@ SHORTAGES = [
 
 
 @pytest.mark.parametrize("error", SHORTAGES, ids=lambda it: type(it).__name__)
-def test_a_full_memory_is_reported_with_a_remedy(error):
+def test_the_error_of_exhausted_memory_names_a_remedy(error):
     for call in (generate, lambda *args: list(stream(*args))):
         with pytest.raises(
             MemoryError, match=r"out of memory while decoding 1 sequences .* reduce batch_size"

@@ -64,7 +64,7 @@ def status_line(message: str) -> Iterator[None]:
 
 
 class NamedFile(io.FileIO):
-    """A file to write to. Its errors contain its name; those of Python's own files only do when opened."""
+    """A file whose write errors contain its name; in Python only the errors of opening a file do."""
 
     def __init__(self, file: str | int, label: str) -> None:
         super().__init__(file, "w", closefd=isinstance(file, str))

@@ -50,9 +50,9 @@ class StreamFeed:
 class PackFeed(StreamFeed):
     """Blocks in random order."""
 
-    _answered: Ints | None = field(init=False, repr=False, default=None)
+    _target_starts: Ints | None = field(init=False, repr=False, default=None)
     """Starts of the blocks with targets, if `counts` is given."""
-    _known: dict[int, Ints] = field(init=False, repr=False, default_factory=dict)
+    _cached_epoch: dict[int, Ints] = field(init=False, repr=False, default_factory=dict)
     """Cache of the last epoch used."""
 
     carries: ClassVar[bool] = False
@@ -63,15 +63,19 @@ class PackFeed(StreamFeed):
         if self.counts is None:
             return
         starts = np.arange(0, len(self.stream) - 1, self.length)
-        found = starts[np.add.reduceat(self.counts[1:] > 0, starts) > 0]
-        if not len(found):
+        with_targets = starts[np.add.reduceat(self.counts[1:] > 0, starts) > 0]
+        if not len(with_targets):
             raise ValueError("the data has no targets: conversations need answers")
-        object.__setattr__(self, "_answered", found)
+        object.__setattr__(self, "_target_starts", with_targets)
 
     @property
     def blocks(self) -> int:
         """Blocks in an epoch: as many as fit with any offset, or as have targets."""
-        return max(1, len(self.stream) // self.length - 1) if self._answered is None else len(self._answered)
+        return (
+            max(1, len(self.stream) // self.length - 1)
+            if self._target_starts is None
+            else len(self._target_starts)
+        )
 
     @property
     def per_epoch(self) -> int:
@@ -87,17 +91,17 @@ class PackFeed(StreamFeed):
 
     def _epoch(self, epoch: int) -> Ints:
         """Return the start of each block, shuffled."""
-        known = self._known.get(epoch)
-        if known is None:
+        starts = self._cached_epoch.get(epoch)
+        if starts is None:
             order = random_permutation(self.blocks, self.seed, epoch, _BLOCKS)
-            if self._answered is not None:
-                known = self._answered[order]
+            if self._target_starts is not None:
+                starts = self._target_starts[order]
             else:
                 spare = len(self.stream) - 1 - self.blocks * self.length
-                known = random_below(spare + 1, self.seed, epoch, _OFFSET) + order * self.length
-            self._known.clear()
-            self._known[epoch] = known
-        return known
+                starts = random_below(spare + 1, self.seed, epoch, _OFFSET) + order * self.length
+            self._cached_epoch.clear()
+            self._cached_epoch[epoch] = starts
+        return starts
 
 
 def stream_batches(
@@ -214,9 +218,9 @@ def carried_batches(
     segment = -(-targets // rows)
     starts_N = np.arange(rows, dtype=np.int64) * segment
     stops_N = np.minimum(starts_N + segment, targets)
-    found: list[Batch] = []
+    batches: list[Batch] = []
     for at in range(0, segment, length):
         until_N = np.minimum(starts_N + at + length, stops_N)
         batch = batch_of_blocks(stream, np.minimum(starts_N + at, until_N), until_N, ends, counts)
-        found.append(replace(batch, follows=len(found) - 1 if found else None))
-    return found
+        batches.append(replace(batch, follows=len(batches) - 1 if batches else None))
+    return batches

@@ -129,7 +129,7 @@ _TESTS: WeakKeyDictionary[Any, dict[int, tuple[bytes, BasisTest]]] = WeakKeyDict
 
 @cache
 def _blas() -> ThreadpoolController:
-    """Controls numpy's threads, which are slow beside torch's for small products."""
+    """Limits numpy's BLAS to one thread: beside torch's threads, several make small products slow."""
     return ThreadpoolController()
 
 
@@ -143,8 +143,8 @@ def _fingerprint(W_VD: Tensor) -> bytes:
     sums_V = bits_VD.sum(1, dtype=bits_VD.dtype)
     products_V = (W_VD @ torch.arange(1.0, W_VD.shape[1] + 1).sin().to(W_VD)).float()
     digest = blake2b(f"{W_VD.dtype} {tuple(W_VD.shape)}".encode(), digest_size=20)
-    for it_V in (sums_V, products_V):
-        digest.update(it_V.cpu().numpy().data)
+    for values_V in (sums_V, products_V):
+        digest.update(values_V.cpu().numpy().data)
     return digest.digest()
 
 

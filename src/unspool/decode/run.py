@@ -131,7 +131,7 @@ class Run:
 
     @contextmanager
     def _memory_errors(self) -> Iterator[None]:
-        """Turn errors of a full memory into a message that names the remedy."""
+        """Turn out-of-memory errors into a message that names the remedy."""
         try:
             yield
         except (MemoryError, OSError, RuntimeError) as error:

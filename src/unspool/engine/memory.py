@@ -115,23 +115,23 @@ class WeightMemory:
     """
 
     def __init__(self) -> None:
-        self._left = np.empty(0, np.uint8)
-        self._cutting = threading.Lock()
+        self._free = np.empty(0, np.uint8)
+        self._lock = threading.Lock()
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
         """An uninitialised tensor, like `torch.empty`."""
         size = math.prod(shape) * dtype.itemsize
         if size == 0:
             return torch.empty(tuple(shape), dtype=dtype)
-        memory = _aligned_bytes(size) if size > ARENA_BYTES // 4 else self._cut(size)
+        memory = _aligned_bytes(size) if size > ARENA_BYTES // 4 else self._allocate(size)
         return torch.from_numpy(memory).view(dtype).reshape(tuple(shape))
 
-    def _cut(self, size: int) -> NDArray[np.uint8]:
+    def _allocate(self, size: int) -> NDArray[np.uint8]:
         rounded = -(-size // CACHE_LINE_BYTES) * CACHE_LINE_BYTES
-        with self._cutting:
-            if rounded > self._left.size:
-                self._left = _aligned_bytes(ARENA_BYTES)
-            taken, self._left = self._left[:size], self._left[rounded:]
+        with self._lock:
+            if rounded > self._free.size:
+                self._free = _aligned_bytes(ARENA_BYTES)
+            taken, self._free = self._free[:size], self._free[rounded:]
         return taken
 
 

@@ -290,7 +290,7 @@ def truncate_below(
     remaining = count_reaching(key, floor, size)
     if surplus == 0 and remaining * COMPACT_FACTOR > size:
         return size, is_full, mask_below(key, floor, score, size, scratch)
-    ties = remaining - surplus
+    ties = remaining  # without a surplus, `compact` keeps all of them
     if surplus:
         ties = -surplus
         for i in range(size):

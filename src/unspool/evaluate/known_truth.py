@@ -109,18 +109,18 @@ def _read_positions(
     """Yield, position by position, the kept tokens, q, p̂ and p* of the sentences that continue."""
     longest = max(map(len, rows)) + 1
     job = Run(model, [(language.bos,)] * len(rows), decoder, max_new_tokens=longest, seed=0).job
-    ready = next_tokens(decoder, model, job)
-    truths, paths = [language.start() for _ in rows], job.hypotheses()
+    distributions = next_tokens(decoder, model, job)
+    states, hypotheses = [language.start() for _ in rows], job.hypotheses()
     for position, (active, step) in enumerate(read_steps(model, job.prompts, rows)):
-        kept_NV, q_NV = ready(step, [paths[row] for row in active])
-        true_NV = torch.from_numpy(np.stack([language.chances(truths[row]) for row in active]))
+        kept_NV, q_NV = distributions(step, [hypotheses[row] for row in active])
+        true_NV = torch.from_numpy(np.stack([language.chances(states[row]) for row in active]))
         yield kept_NV.cpu(), q_NV.double().exp().cpu(), step.logp_NV.double().exp().cpu(), true_NV
         for n, row in enumerate(active):
             if len(rows[row]) > position:
                 token = rows[row][position]
-                truths[row] = language.after(truths[row], token)
+                states[row] = language.after(states[row], token)
                 logp, score = float(step.logp_NV[n, token]), float(q_NV[n, token])
-                paths[row] = paths[row].extend(token, logp, score, job)
+                hypotheses[row] = hypotheses[row].extend(token, logp, score, job)
 
 
 @dataclass(frozen=True)

@@ -71,9 +71,8 @@ class SequenceModel(nn.Module, Abilities):
     @engine.setter
     def engine(self, name: str | None) -> None:
         engine = parse_engine(name)
-        if (
-            engine == "compiled" and not self.built
-        ):  # what may change, such as a dtype, is asked when a text begins
+        # Conditions that may change, such as the dtype, are checked when a text begins.
+        if engine == "compiled" and not self.built:
             choose_engine(self, engine)
         self._forced_engine = engine
 

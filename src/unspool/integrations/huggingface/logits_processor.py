@@ -45,7 +45,7 @@ class _StepState:
     """The state of all rows at one length."""
 
     rows: list[tuple[int, ...]]
-    paths: list[Hypothesis]
+    hypotheses: list[Hypothesis]
     rng_states: list[Any]
     """Random state of each row; unused without a pick."""
     logp_NV: Tensor | None = None
@@ -53,12 +53,14 @@ class _StepState:
 
     def append(self, row: int, token: int, job: Job) -> Hypothesis:
         """The hypothesis of a row with another token, unless it has ended."""
-        path = self.paths[row]
-        if path.finish_reason is not None:
-            return path
+        hypothesis = self.hypotheses[row]
+        if hypothesis.finish_reason is not None:
+            return hypothesis
         assert self.logp_NV is not None
         assert self.scores_NV is not None
-        return path.extend(token, float(self.logp_NV[row, token]), float(self.scores_NV[row, token]), job)
+        return hypothesis.extend(
+            token, float(self.logp_NV[row, token]), float(self.scores_NV[row, token]), job
+        )
 
 
 @dataclass
@@ -79,8 +81,8 @@ class _GenerateCall:
         parents = None if before is None else _parents(before.rows, rows)
         if before is None or parents is None:
             return None
-        paths = [before.append(it, row[-1], self.job) for it, row in zip(parents, rows, strict=True)]
-        return _StepState(rows, paths, [before.rng_states[parent] for parent in parents])
+        hypotheses = [before.append(it, row[-1], self.job) for it, row in zip(parents, rows, strict=True)]
+        return _StepState(rows, hypotheses, [before.rng_states[parent] for parent in parents])
 
     def keep(self, state: _StepState) -> None:
         """Store a state and drop those of the same or larger length."""
@@ -128,23 +130,23 @@ class UnspoolLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transfor
         """Logits (N, V) → logits (N, V)."""
         rows = [tuple(row) for row in input_ids.tolist()]
         call, state = self._find(_calling_list(), rows, scores)
-        live = [row for row, path in enumerate(state.paths) if path.finish_reason is None]
+        live = [row for row, hypothesis in enumerate(state.hypotheses) if hypothesis.finish_reason is None]
         step = step_from_logits(scores, None)
         state.logp_NV = state.scores_NV = step.logp_NV
         call.keep(state)
         if not live:
             return scores
         live_M = torch.tensor(live, device=scores.device)
-        step, paths = step.select(live_M), [state.paths[row] for row in live]
+        step, hypotheses = step.select(live_M), [state.hypotheses[row] for row in live]
         transforms, pick = call.rules
-        scores_NV, log_norm_N = reshape_with_norm(step, paths, transforms)
+        scores_NV, log_norm_N = reshape_with_norm(step, hypotheses, transforms)
         assert log_norm_N is not None
         state.scores_NV = state.logp_NV.index_copy(0, live_M, scores_NV)
         out_NV = scores_NV + log_norm_N[:, None]  # beam search of `generate` does not normalise again
         if pick is not None:
             for row in live:
                 self._rngs[row].setstate(state.rng_states[row])
-            tokens_N, _ = draw(step, paths, transforms, pick, [self._rngs[row] for row in live])
+            tokens_N, _ = draw(step, hypotheses, transforms, pick, [self._rngs[row] for row in live])
             for row in live:
                 state.rng_states[row] = self._rngs[row].getstate()
             out_NV = torch.full_like(out_NV, -torch.inf).scatter_(1, tokens_N[:, None], 0.0)
@@ -155,10 +157,10 @@ class UnspoolLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transfor
     ) -> tuple[_GenerateCall, _StepState]:
         """The call that these rows belong to, and their state."""
         key = 0 if owner is None else id(owner)
-        known = self._calls.get(key)
-        state = None if known is None else known[1].state_of(rows)
-        call = None if state is None or known is None else known[1]
-        if known is None and owner is not None:
+        entry = self._calls.get(key)
+        state = None if entry is None else entry[1].state_of(rows)
+        call = None if state is None or entry is None else entry[1]
+        if entry is None and owner is not None:
             for other in [other for name, (_, other) in self._calls.items() if name]:
                 state = other.state_of(rows)
                 if state is not None:
@@ -168,7 +170,7 @@ class UnspoolLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transfor
             call = self._begin(rows, scores)
             state = call.state_of(rows)
             assert state is not None
-        self._calls[key] = (known[0] if known is not None else self._weak_reference(owner), call)
+        self._calls[key] = (entry[0] if entry is not None else self._weak_reference(owner), call)
         return call, state
 
     def _weak_reference(self, owner: Any) -> Any:
@@ -198,13 +200,13 @@ class UnspoolLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transfor
             is_encoder_decoder=self._is_seq2seq,
             target_prefixes=tuple(row[1:] for row in rows) if self._is_seq2seq else (),
         )
-        transforms, pick, paths = self._transforms, self._pick, job.hypotheses()
+        transforms, pick, hypotheses = self._transforms, self._pick, job.hypotheses()
         if self._model is not None:
             transforms = bind_transforms(transforms, self._model, job)
             pick = pick.bind(self._model, transforms) if isinstance(pick, BindablePick) else pick
-        rng_states = [None if pick is None else job.rng(path).getstate() for path in paths]
+        rng_states = [None if pick is None else job.rng(hypothesis).getstate() for hypothesis in hypotheses]
         self._rngs.extend(Random(0) for _ in range(len(rows) - len(self._rngs)))
-        return _GenerateCall(job, (transforms, pick), _StepState(rows, paths, rng_states))
+        return _GenerateCall(job, (transforms, pick), _StepState(rows, hypotheses, rng_states))
 
     def _seeds(self, count: int, device: torch.device) -> tuple[int, ...]:
         if self._seed is None:  # reproducible with transformers.set_seed and torch.manual_seed
