@@ -101,8 +101,8 @@ def test_a_sequence_grows_by_accepted_tokens(text):
     drawn.append(drawing(text, 11))
     assert text.synchronise(2, PLACEHOLDER_TOKEN)
     assert drawn == [rng.random(), rng.random()]
-    assert (text.path.prompt, text.path.tokens) == ((4, 5), (10, 11))
-    assert (text.path.logps, text.path.scores) == ((-1.0, -1.0), (-0.5, -0.5))
+    assert (text.hypothesis.prompt, text.hypothesis.tokens) == ((4, 5), (10, 11))
+    assert (text.hypothesis.logps, text.hypothesis.scores) == ((-1.0, -1.0), (-0.5, -0.5))
 
 
 def test_a_discarded_token_restores_the_random_stream(text):
@@ -119,7 +119,7 @@ def test_a_different_token_is_detected(text):
 
 def test_earlier_tokens_are_part_of_the_prompt_and_skip_their_draws():
     text = RunningSequence(None, 7, (4,), frozenset(), tokens=(8, 9))
-    assert text.path.prompt == (4, 8, 9)
+    assert text.hypothesis.prompt == (4, 8, 9)
     rng = Random(stream_key(7, (4,), 0))
     assert [rng.random() for _ in range(3)][2] == text.rng.random()
     assert text.synchronise(2, 9)

@@ -118,7 +118,7 @@ PLACEHOLDER_TOKEN = -1
 class DrawnToken:
     """A drawn token that vLLM may still discard."""
 
-    path: Hypothesis
+    hypothesis: Hypothesis
     """The sequence with the token."""
     rng_state: Any
     """The random state before the draw."""
@@ -141,14 +141,14 @@ class RunningSequence:
     """Output tokens from before this object existed, without log-probabilities."""
     error: str | None = None
     """The reason why the sequence is ended."""
-    path: Hypothesis = field(init=False)
+    hypothesis: Hypothesis = field(init=False)
     rng: Random = field(init=False)
     drawn: DrawnToken | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         # Transforms see earlier tokens as part of the prompt; each took one random number, apart from
         # rejections.
-        self.path = Hypothesis(0, 0, (*self.prompt, *self.tokens))
+        self.hypothesis = Hypothesis(0, 0, (*self.prompt, *self.tokens))
         self.rng = Random(stream_key(self.seed, self.prompt, 0))
         for _ in self.tokens:
             self.rng.random()
@@ -156,25 +156,29 @@ class RunningSequence:
     @property
     def output(self) -> tuple[int, ...]:
         """All output tokens."""
-        return (*self.tokens, *self.path.tokens)
+        return (*self.tokens, *self.hypothesis.tokens)
 
     def extended(self, token: int, logp: float, score: float) -> Hypothesis:
         """The hypothesis with another token."""
-        path = self.path
-        tokens, logps, scores = (*path.tokens, token), (*path.logps, logp), (*path.scores, score)
-        return replace(path, tokens=tokens, logps=logps, scores=scores)
+        hypothesis = self.hypothesis
+        tokens, logps, scores = (
+            (*hypothesis.tokens, token),
+            (*hypothesis.logps, logp),
+            (*hypothesis.scores, score),
+        )
+        return replace(hypothesis, tokens=tokens, logps=logps, scores=scores)
 
     def synchronise(self, count: int, last: int) -> bool:
         """Follow vLLM to `count` output tokens, the last of which is `last`; False if that is impossible."""
-        known = len(self.tokens) + len(self.path.tokens)
+        known = len(self.tokens) + len(self.hypothesis.tokens)
         if self.drawn is not None and count == known:
             self.rng.setstate(self.drawn.rng_state)
         elif (
             self.drawn is not None
             and count == known + 1
-            and last in (PLACEHOLDER_TOKEN, self.drawn.path.tokens[-1])
+            and last in (PLACEHOLDER_TOKEN, self.drawn.hypothesis.tokens[-1])
         ):
-            self.path = self.drawn.path
+            self.hypothesis = self.drawn.hypothesis
         elif count != known:
             return False
         self.drawn = None
@@ -182,7 +186,7 @@ class RunningSequence:
 
     def can_resume(self, prompt: Sequence[int], tokens: Sequence[int]) -> bool:
         """True if a request with this prompt and output continues this sequence."""
-        pending = () if self.drawn is None else self.drawn.path.tokens[-1:]
+        pending = () if self.drawn is None else self.drawn.hypothesis.tokens[-1:]
         return self.prompt == tuple(prompt) and tuple(tokens) in (self.output, (*self.output, *pending))
 
 
@@ -322,12 +326,12 @@ def _draw_tokens(
 ) -> list[int]:
     rows_M = torch.tensor([row for row, _ in group], device=logits_NV.device)
     sequences = [sequence for _, sequence in group]
-    paths, rngs = [it.path for it in sequences], [it.rng for it in sequences]
+    hypotheses, rngs = [it.hypothesis for it in sequences], [it.rng for it in sequences]
     logits_MV = logits_NV.index_select(0, rows_M)
     step = step_from_logits(logits_MV)
     states = [rng.getstate() for rng in rngs]
     try:
-        tokens_M, scores_M = draw(step, paths, decoder.transforms, decoder.pick, rngs)
+        tokens_M, scores_M = draw(step, hypotheses, decoder.transforms, decoder.pick, rngs)
         if scores_M.isnan().any():
             raise ValueError("the model's logits are NaN")
     except Exception:
