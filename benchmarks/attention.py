@@ -49,7 +49,7 @@ def recipe(lines, updates, auxiliary=(), seed=1):
     return {
         "seed": seed,
         "data": {"kind": "lines", "train": str(lines), "valid_lines": 200},
-        "text": {"kind": "bpe", "vocab_size": 2000},
+        "tokenizer": {"kind": "bpe", "vocab_size": 2000},
         "batches": {"kind": "bucketed", "tokens": 1024},
         "model": {
             **{"kind": "transformer_lm", "width": 96, "heads": 4, "layers": 4, "inner_width": 192},

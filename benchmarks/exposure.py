@@ -100,7 +100,7 @@ class Dates:
     def tables(self, seed):
         return {
             "data": {"kind": "task", "task": DATES, "train": 1500, "valid": 200, "seed": seed},
-            "text": {"kind": "characters"},
+            "tokenizer": {"kind": "characters"},
             "batches": {"kind": "bucketed", "tokens": 512},
             "model": seq2seq(48),
             "schedule": {"kind": "constant", "warmup": 50},
@@ -140,7 +140,7 @@ class Translation:
         files = {name: str(self.folder / f"{name}.tsv") for name in ("train", "valid")}
         return {
             "data": {"kind": "tsv", **files, "source": 2, "target": 1},
-            "text": {"kind": "bpe", "vocab_size": 2000},
+            "tokenizer": {"kind": "bpe", "vocab_size": 2000},
             "batches": {"kind": "bucketed", "tokens": 1024},
             "model": {**seq2seq(96), "dropout": 0.1},
             "schedule": {"kind": "cosine", "warmup": 100, "floor": 0.1},

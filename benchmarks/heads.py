@@ -80,7 +80,7 @@ def recipe(args: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
 def language_model(found: dict[str, Any], model: dict[str, Any]) -> dict[str, Any]:
     found["data"] |= {"kind": "lines"}
     return found | {
-        "text": {"kind": "words", "vocab_size": 10_000},
+        "tokenizer": {"kind": "words", "vocab_size": 10_000},
         "batches": {"kind": "packed", "rows": 16, "length": 35},
         "model": {"kind": "rnn_lm", "cell": "gru", "dropout": 0.2, **model},
     }
@@ -89,7 +89,7 @@ def language_model(found: dict[str, Any], model: dict[str, Any]) -> dict[str, An
 def translation(found: dict[str, Any], model: dict[str, Any]) -> dict[str, Any]:
     found["data"] |= {"kind": "tsv", "source": 2, "target": 1}
     return found | {
-        "text": {"kind": "bpe", "vocab_size": 2000},
+        "tokenizer": {"kind": "bpe", "vocab_size": 2000},
         "batches": {"kind": "bucketed", "tokens": 512, "max_length": LONGEST, "long": "drop"},
         "model": {"kind": "rnn_seq2seq", "cell": "gru", "context_kind": "additive", "dropout": 0.1, **model},
     }

@@ -79,7 +79,7 @@ def main() -> int:
     whole = us.load(args.model, engine="torch")
     small = us.load(args.model, engine="torch", weights=args.weights)
     # A token takes some four bytes: ten times that is enough, and not all of a long file.
-    ids = whole.text.encode(args.text.read_text(encoding="utf-8")[: 10 * args.tokens])[: args.tokens + 1]
+    ids = whole.tokenizer.encode(args.text.read_text(encoding="utf-8")[: 10 * args.tokens])[: args.tokens + 1]
     start = time.perf_counter()
     sums = compare(whole, small, ids)
     found = {

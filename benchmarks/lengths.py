@@ -43,7 +43,7 @@ def recipe(context: str, seed: int, updates: int, width: int) -> dict[str, Any]:
             "valid": 100,
             "seed": seed,
         },
-        "text": {"kind": "words"},
+        "tokenizer": {"kind": "words"},
         "batches": {"kind": "bucketed", "tokens": 1024},
         "model": {"kind": "rnn_seq2seq", "width": width, "bidirectional": False, "context_kind": context},
         "schedule": {"kind": "cosine", "warmup": 50},

@@ -4,7 +4,7 @@
     python benchmarks/orders.py iterations --json out/iterations.json
 
 `examples`: one encoder–decoder learns to add numbers of up to `--digits` digits, character by character, in either order
-(only `text.right_to_left` differs), for several numbers of training sums and the same number of updates. `iterations`:
+(only `tokenizer.right_to_left` differs), for several numbers of training sums and the same number of updates. `iterations`:
 masked encoder–decoders learn the same task with each masked objective and are decoded in 1, 2, 4 … passes by mask-predict
 and by masked diffusion. An answer to a held-out sum counts if all its digits are right. Each run is saved when it ends;
 runs that --json already contains are skipped.
@@ -46,7 +46,7 @@ def recipe(
     return {
         "seed": seed,
         "data": {"kind": "task", "task": task, "train": examples, "valid": 100, "seed": seed},
-        "text": {"kind": "characters"},
+        "tokenizer": {"kind": "characters"},
         "batches": {"kind": "bucketed", "tokens": 1024},
         "model": {"kind": kind, **SHAPE},
         "schedule": {"kind": "cosine", "warmup": 50},
@@ -68,7 +68,7 @@ def right(model: Any, search: Any, digits: int, sums: int = SUMS) -> float:
 def by_order(order: str, digits: int, examples: int, seed: int, updates: int, sums: int = SUMS) -> float:
     """Right greedy answers of a model that learnt from so many sums in this order."""
     settings = recipe("transformer_seq2seq", digits, examples, seed, updates)
-    settings["text"]["right_to_left"] = ORDERS[order]
+    settings["tokenizer"]["right_to_left"] = ORDERS[order]
     return right(us.train(settings), us.Greedy(), digits, sums)
 
 

@@ -12,7 +12,7 @@ args = parser.parse_args()
 recipe = {
     "seed": 1,
     "data": {"kind": "task", "task": {"kind": "dates"}, "train": 8000, "valid": 200},
-    "text": {"kind": "characters"},
+    "tokenizer": {"kind": "characters"},
     "batches": {"kind": "bucketed", "tokens": 1024},
     "model": {
         "kind": "transformer_seq2seq",

@@ -123,7 +123,7 @@ def recipe(**sections):
 def text_recipe(tmp_path, **sections):
     (tmp_path / "train.txt").write_text("a b a b\nb a b\n" * 20, encoding="utf-8")
     data = {"kind": "lines", "train": str(tmp_path / "train.txt"), "valid_lines": 4}
-    return recipe(**{"data": data, "text": {"kind": "characters"}, **sections})
+    return recipe(**{"data": data, "tokenizer": {"kind": "characters"}, **sections})
 
 
 def refuses(call, package, named):
@@ -211,13 +211,13 @@ def test_an_objective_of_another_package(package, tmp_path):
 
 
 def test_data_of_another_package(package):
-    table = recipe(data={"kind": "my_package:MyData", "count": 30}, text={"kind": "characters"})
+    table = recipe(data={"kind": "my_package:MyData", "count": 30}, tokenizer={"kind": "characters"})
     refuses(lambda: us.train(table), package, "my_package:MyData")
     assert us.train(table, trust_code=True).tokenizer.encode("a b")
 
 
 def test_a_measure_and_a_reward_of_another_package(package):
-    pairs = {"model": {"kind": "rnn_seq2seq", "width": 8}, "text": {"kind": "characters"}}
+    pairs = {"model": {"kind": "rnn_seq2seq", "width": 8}, "tokenizer": {"kind": "characters"}}
     measured = recipe(**pairs, train={**UPDATES, "measure": "my_package:my_score", "final": "best"})
     refuses(lambda: us.train(measured), package, "my_package:my_score")
     us.train(measured, trust_code=True)

@@ -1,7 +1,7 @@
 """Settings as frozen dataclasses: built from plain mappings (TOML, JSON) and turned back into them.
 
-    build(TrainConfig, {"updates": 100}, "train")               one class: its fields are the known keys
-    choose({"bpe": BPE, "words": Words}, {"kind": "bpe"}, "text")   one of several, by its "kind"
+    build(TrainConfig, {"updates": 100}, "train")                       one class: its fields are its keys
+    choose({"bpe": BPE, "words": Words}, {"kind": "bpe"}, "tokenizer")  one of several, by its "kind"
 
 A field whose key is a Python keyword ends with an underscore: `from_` is the key "from". Unknown keys and
 values of the wrong type are errors that name the nearest known key or the expected type.

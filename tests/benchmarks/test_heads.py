@@ -51,7 +51,7 @@ def made():
     }
 
 
-@pytest.mark.filterwarnings("ignore:text.vocab_size")  # the tiny text has fewer words than are asked for
+@pytest.mark.filterwarnings("ignore:tokenizer.vocab_size")  # the tiny text has fewer words than are asked for
 def test_a_run_is_made_once(heads, said, tmp_path, monkeypatch, capsys):
     assert heads.main(said()) == 0
     saved = json.loads((tmp_path / "lm.json").read_text(encoding="utf-8"))

@@ -11,7 +11,7 @@ RECIPE = """seed = 1
 kind = "lines"
 train = "{folder}/text.txt"
 valid_lines = 4
-[text]
+[tokenizer]
 kind = "characters"
 [batches]
 tokens = 64

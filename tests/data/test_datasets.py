@@ -7,7 +7,7 @@ import pytest
 from unspool.config import choose, to_kind_dict
 from unspool.data.datasets import DATA
 from unspool.data.line_formats import TSV, Lines
-from unspool.data.rows import OwnText
+from unspool.data.rows import OwnTokenizer
 from unspool.tokenization import Tokenizer, train_words
 
 
@@ -41,5 +41,5 @@ def test_data_may_bring_its_vocabulary() -> None:
         def codec(self) -> Tokenizer:
             return train_words(["a b"])
 
-    assert isinstance(Spoken(), OwnText)
-    assert not isinstance(Lines(train="a"), OwnText)
+    assert isinstance(Spoken(), OwnTokenizer)
+    assert not isinstance(Lines(train="a"), OwnTokenizer)

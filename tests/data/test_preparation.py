@@ -47,12 +47,14 @@ def spoken(prepared: PreparedData, epoch: int = 0) -> list[str]:
     feed, found = prepared.train, []
     for at in range(feed.per_epoch):
         batch = feed.batch(epoch * feed.per_epoch + at)
-        found += [prepared.text.decode(row.tolist()) for row in batch.targets_NU]
+        found += [prepared.tokenizer.decode(row.tolist()) for row in batch.targets_NU]
     return sorted(found)
 
 
 def checked(prepared: PreparedData) -> list[str]:
-    return sorted(prepared.text.decode(row.tolist()) for batch in prepared.valid for row in batch.targets_NU)
+    return sorted(
+        prepared.tokenizer.decode(row.tolist()) for batch in prepared.valid for row in batch.targets_NU
+    )
 
 
 @pytest.mark.parametrize("cache", [False, True])
@@ -67,7 +69,7 @@ def test_training_and_validation_are_all_lines_and_share_none(
         assert sorted(spoken(prepared, epoch) + checked(prepared)) == sorted(content.splitlines())
     assert prepared.facts["train_examples"] == 80
     assert prepared.facts["valid_examples"] == 20
-    assert prepared.facts["vocab_size"] == prepared.text.vocab_size == 12
+    assert prepared.facts["vocab_size"] == prepared.tokenizer.vocab_size == 12
     assert prepared.facts["batches_per_epoch"] == prepared.train.per_epoch
     assert prepared.notes == ()
 
@@ -78,7 +80,7 @@ def test_a_second_run_reads_what_the_first_one_wrote(
     data = Parallel(source=write("a", sentences(50, 1)), target=write("b", sentences(50, 2)), valid_share=0.1)
     first = prepare(data, BPE(270), Bucketed(64), seed=1, cache=tmp_path / "cache")
     kept = sorted(path.name for path in (tmp_path / "cache").iterdir())
-    assert [name.split("-")[0] for name in kept] == ["text", "tokens"]
+    assert [name.split("-")[0] for name in kept] == ["tokenizer", "tokens"]
 
     def never(*_: object) -> None:
         pytest.fail("a cached run read the rows again")
@@ -98,7 +100,7 @@ def test_a_second_run_reads_what_the_first_one_wrote(
 
 
 @pytest.mark.parametrize(
-    "name", ["facts.json", "train0.offsets", "train0.uint16", "tokenizer.json", "text.json"]
+    "name", ["facts.json", "train0.offsets", "train0.uint16", "tokenizer.json", "tokenizer_settings.json"]
 )
 def test_a_damaged_cache_is_made_again_and_said(write: Write, tmp_path: Path, name: str) -> None:
     data = Lines(train=write("a.txt", sentences(30)))
@@ -133,15 +135,15 @@ def test_changed_content_is_encoded_anew(write: Write, tmp_path: Path) -> None:
 def test_the_vocabulary_is_learnt_from_training_lines_only(write: Write) -> None:
     data = Lines(train=write("a.txt", "a b\nb a\n"), valid=write("v.txt", "a z\n"))
     prepared = prepare(data, Words(), Bucketed(64))
-    assert prepared.text.token_to_id("z") is None
+    assert prepared.tokenizer.token_to_id("z") is None
     held = Lines(train=write("b.txt", "".join(f"w{at} x\n" for at in range(20))), valid_lines=5)
-    assert prepare(held, Words(), Bucketed(64)).text.vocab_size == 4 + 15 + 1
+    assert prepare(held, Words(), Bucketed(64)).tokenizer.vocab_size == 4 + 15 + 1
 
 
 def test_a_vocabulary_that_exists_is_used(write: Write) -> None:
     codec = train_words(["z y x a b"], add_bos=True)
     prepared = prepare(Lines(train=write("a.txt", "a b\n")), codec, Bucketed(64))
-    assert prepared.text is codec
+    assert prepared.tokenizer is codec
     assert prepared.train.batch(0).inputs_NT.tolist() == [codec.encode("a b")]
 
 
@@ -157,7 +159,8 @@ def test_a_whole_file_is_packed_with_its_line_ends(write: Write) -> None:
     data = Lines(train=write("a.txt", content), document="file", valid_lines=6)
     prepared = prepare(data, Characters(), Packed(rows=3, length=8))
     targets = [token for batch in prepared.valid for token in batch.targets_NU[batch.weights_NU > 0].tolist()]
-    assert "t" + prepared.text.decode(targets) == "to be\n\nor not\n" * 2  # nothing stands before the first
+    # Nothing stands before the first token.
+    assert "t" + prepared.tokenizer.decode(targets) == "to be\n\nor not\n" * 2
     assert prepared.facts["train_examples"] == 1
     with pytest.raises(ValueError, match="packed"):
         prepare(data, Characters(), Bucketed(64))
@@ -172,10 +175,10 @@ def test_several_whole_files_are_texts_of_their_own(write: Write) -> None:
     assert prepared.facts["train_examples"] == 2
     stream = prepared.train.stream.tolist()  # type: ignore[attr-defined]
     ends = [at for at, token in enumerate(stream) if token == 2]
-    assert prepared.text.decode(stream[: ends[0]]) == one
-    assert prepared.text.decode(stream[ends[0] :]) == "or not\n" * 5
+    assert prepared.tokenizer.decode(stream[: ends[0]]) == one
+    assert prepared.tokenizer.decode(stream[ends[0] :]) == "or not\n" * 5
     assert 1 not in stream  # blocks begin anywhere in a file: there is no BOS
-    assert prepared.text.bos_id is None
+    assert prepared.tokenizer.bos_id is None
     assert ends[1] == len(stream) - 1
 
 
@@ -197,7 +200,7 @@ def test_a_vocabulary_that_stays_smaller_is_said(write: Write, tmp_path: Path, c
         for text, size in ((BPE(400), 260), (Words(vocab_size=9), 7)):
             notes = prepare(data, text, Bucketed(64), cache=tmp_path / "c" if cache else None).notes
             assert [note.split(":")[0] for note in notes] == [
-                f"text.vocab_size is {text.vocab_size}, but the training text gives only {size} tokens"
+                f"tokenizer.vocab_size is {text.vocab_size}, but the training text gives only {size} tokens"
             ]
     assert prepare(data, Words(vocab_size=7), Bucketed(64)).notes == ()
 
@@ -253,13 +256,13 @@ def test_tags_of_words_of_several_tokens_are_kept(write: Write, tmp_path: Path, 
 
 def test_data_may_be_made_and_bring_its_vocabulary(tmp_path: Path) -> None:
     prepared = prepare(Counting(size=6, valid_lines=1), None, Bucketed(64), cache=tmp_path, progress=True)
-    assert (prepared.text.vocab_size, prepared.facts["train_examples"]) == (8, 5)
+    assert (prepared.tokenizer.vocab_size, prepared.facts["train_examples"]) == (8, 5)
 
 
 def test_a_language_keeps_its_own_ids_and_a_task_learns_them() -> None:
     made = LanguageData(train=30, valid=5, language={"kind": "zipf_markov", "word_count": 20})
     prepared = prepare(made, None, Bucketed(256))
-    assert prepared.text.vocab_size == made.known.vocab_size == 24
+    assert prepared.tokenizer.vocab_size == made.known.vocab_size == 24
     for row in prepared.train.batch(0).targets_NU.tolist():
         assert made.known.log_prob([token for token in row if token > 2]) > -math.inf
     assert prepared.facts["valid_examples"] == 5
@@ -307,7 +310,7 @@ def test_invalid_validation_data_is_refused(write: Write) -> None:
 
 def test_a_recipe_is_enough(write: Write) -> None:
     data = choose(DATA, {"kind": "tsv", "train": write("a.tsv", "a b\tx y\nc\tz\n")}, "data")
-    text = choose(TOKENIZER_CONFIGS, {"kind": "words"}, "text")
+    text = choose(TOKENIZER_CONFIGS, {"kind": "words"}, "tokenizer")
     batches = choose(BATCHES, {"kind": "bucketed", "tokens": 32}, "batches")
     assert spoken(prepare(data, text, batches)) == ["x y", "z"]
 
@@ -347,7 +350,7 @@ def test_sources_and_targets_may_have_vocabularies_of_their_own(
     text = Separate({"kind": "words"}, {"kind": "characters"})
     for _ in range(2):
         prepared = prepare(data, text, Bucketed(64), cache=tmp_path / "c" if cache else None)
-        source = prepared.text.source
+        source = prepared.tokenizer.source
         assert source is not None
         assert (prepared.facts["vocab_size"], prepared.facts["source_vocab_size"]) == (7, source.vocab_size)
         assert source.vocab_size > 290
@@ -356,7 +359,7 @@ def test_sources_and_targets_may_have_vocabularies_of_their_own(
             batch = prepared.train.batch(number)
             assert batch.source_NS is not None
             for row, target in zip(batch.source_NS.tolist(), batch.targets_NU.tolist(), strict=True):
-                pairs.add((source.decode(row), prepared.text.decode(target)))
+                pairs.add((source.decode(row), prepared.tokenizer.decode(target)))
         whole = set(zip(sources.splitlines(), ["ab", "ba", "c"] * 100, strict=True))
         assert pairs < whole
         assert len(pairs) == 291
@@ -366,6 +369,6 @@ def test_a_side_that_stays_small_is_said_and_single_texts_have_no_sides(write: W
     path = write("a", "a b\nb c\n")
     text = Separate({"kind": "words", "vocab_size": 50}, {"kind": "characters"})
     notes = prepare(Parallel(source=path, target=path), text, Bucketed(64)).notes
-    assert [note.split(",")[0] for note in notes] == ["text.source.vocab_size is 50"]
+    assert [note.split(",")[0] for note in notes] == ["tokenizer.source.vocab_size is 50"]
     with pytest.raises(ValueError, match="needs pairs of source and target"):
         prepare(Lines(train=path), text, Bucketed(64))

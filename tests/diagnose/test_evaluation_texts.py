@@ -25,7 +25,7 @@ def learnt(data, model, out, **more):
 
 @pytest.fixture
 def copying(tmp_path):
-    return learnt(TASK, {"kind": "rnn_seq2seq"}, tmp_path / "run", text={"kind": "words"})
+    return learnt(TASK, {"kind": "rnn_seq2seq"}, tmp_path / "run", tokenizer={"kind": "words"})
 
 
 def test_a_run_on_an_artificial_language_is_compared_with_the_truth(tmp_path):
@@ -58,8 +58,7 @@ def test_an_unreadable_recipe_warns(tmp_path):
 
 
 def test_no_truth_if_tokens_are_not_the_words_of_the_language(tmp_path):
-    text = {"kind": "characters"}
-    model, run = learnt(LANGUAGE, {"kind": "rnn_lm"}, tmp_path / "run", text=text)
+    model, run = learnt(LANGUAGE, {"kind": "rnn_lm"}, tmp_path / "run", tokenizer={"kind": "characters"})
     with pytest.warns(match="its tokens are not the words of the language"):
         assert find_windows(model, run, None, 50, seed=0).language is None
 

@@ -40,14 +40,14 @@ BUCKETED, PACKED = {"kind": "bucketed", "tokens": 512}, {"kind": "packed", "rows
 CARRIED = PACKED | {"carry": True}
 
 
-def trained(folder, model, batches, text=None, lines=LINES, held=HELD, **data):
+def trained(folder, model, batches, tokenizer=None, lines=LINES, held=HELD, **data):
     """A model after 12 updates, and the NLL of `held` that training's last validation measured."""
     (folder / "train.txt").write_text("\n".join(lines) + "\n")
     (folder / "valid.txt").write_text(held + "\n")
     files = {"train": str(folder / "train.txt"), "valid": str(folder / "valid.txt")}
     recipe = {
         "data": {"kind": "lines", **files, **data},
-        "text": text or {"kind": "words"},
+        "tokenizer": tokenizer or {"kind": "words"},
         "batches": batches,
         "model": {"width": 32, **model},
         "schedule": {"kind": "constant", "warmup": 5},
@@ -59,9 +59,9 @@ def trained(folder, model, batches, text=None, lines=LINES, held=HELD, **data):
     return us.load(folder / "run"), valid
 
 
-def pairs(folder, model, text=None):
+def pairs(folder, model, tokenizer=None):
     rows = [f"{a}\t{b}" for a, b in zip(LINES, LINES[1:] + LINES[:1], strict=True)]
-    return trained(folder, model, BUCKETED, text, rows, f"{SOURCE}\t{HELD}", kind="tsv")
+    return trained(folder, model, BUCKETED, tokenizer, rows, f"{SOURCE}\t{HELD}", kind="tsv")
 
 
 RUNS = {
@@ -145,7 +145,7 @@ def test_an_exported_encoder_decoder_ends_its_sources_as_training_did(shape, tmp
 def test_a_masked_model_reads_texts_without_bos_when_it_learns_and_when_it_is_asked(tmp_path):
     (tmp_path / "text.txt").write_text("\n".join(LINES) + "\n")
     prepared = prepare(Lines(train=str(tmp_path / "text.txt")), Words(), Bucketed())
-    text = prepared.text
+    text = prepared.tokenizer
     shape = us.models.MaskedLMConfig(vocab_size=text.vocab_size, width=16, layers=1, heads=2, inner_width=16)
     torch.manual_seed(0)
     model = shape.build(text).eval()

@@ -25,7 +25,7 @@ def recipe(folder):
     return {
         "seed": 3,
         "data": {"kind": "lines", "train": str(folder / "text.txt"), "valid_lines": 8},
-        "text": {"kind": "characters"},
+        "tokenizer": {"kind": "characters"},
         "batches": {"kind": "bucketed", "tokens": 64},
         "model": {
             "kind": "transformer_lm",

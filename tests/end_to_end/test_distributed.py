@@ -54,7 +54,7 @@ def sharded(folder, model, **train):
     data, shape = SHARDED[model]
     changes = {
         "data": {"kind": data, "train": str(folder / f"{data}.txt"), "valid_lines": 9},
-        "text": {"kind": "words" if data in ("labelled", "tagged") else "characters"},
+        "tokenizer": {"kind": "words" if data in ("labelled", "tagged") else "characters"},
         "model": {"kind": model, **shape},
         "objective": {"kind": "masked" if model.startswith("masked") else "cross_entropy"},
     }
@@ -83,7 +83,7 @@ def recipe(folder, kind="plain", model=None, **train):
         },
         # Adapters beside the weights of the first run.
         "adapted": {
-            "text": None,
+            "tokenizer": None,
             "model": {"from": str(folder / "one"), "lora": {"rank": 2, "dropout": 0.1}},
         },
     }[kind]
@@ -94,7 +94,7 @@ def plain(folder, **train):
     return {
         "seed": 3,
         "data": {"kind": "lines", "train": str(folder / "text.txt"), "valid_lines": 9},
-        "text": {"kind": "characters"},
+        "tokenizer": {"kind": "characters"},
         "batches": {"kind": "bucketed", "tokens": 48},
         "model": {
             "kind": "transformer_lm",

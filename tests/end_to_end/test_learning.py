@@ -31,7 +31,7 @@ def recipe(data, model, updates, lr=1e-2):
     return {
         "seed": 1,
         "data": data,
-        "text": {"kind": "words"},
+        "tokenizer": {"kind": "words"},
         "batches": {"kind": "bucketed", "tokens": 768},
         "model": model,
         "schedule": {"kind": "cosine", "warmup": 30},

@@ -27,7 +27,7 @@ def recipe(auxiliary=(), **train):
     return {
         "seed": 5,
         "data": {"kind": "task", "task": {"kind": "copy"}, "train": 60, "valid": 8},
-        "text": {"kind": "characters"},
+        "tokenizer": {"kind": "characters"},
         "batches": {"kind": "bucketed", "tokens": 40},
         "model": {"kind": "transformer_seq2seq", "encoder_layers": 2, "decoder_layers": 2, **TINY},
         "auxiliary": list(auxiliary),
@@ -155,7 +155,7 @@ def test_what_does_not_go_together_is_refused_before_anything_is_trained(tmp_pat
         "batches": {"kind": "packed", "rows": 2, "length": 6, "carry": True},
         "model": {"kind": "rnn_lm", "width": 8, "layers": 1},
     }
-    del carried["text"]
+    del carried["tokenizer"]
     with pytest.raises(ValueError, match=r"batches\.carry .* runs extra batches"):
         us.train(carried, tmp_path / "carried")
     near = {

@@ -9,10 +9,10 @@ from unspool.data.line_formats import LabelledLines
 from unspool.tokenization import Words
 
 
-def recipe(text, model, data):
+def recipe(tokenizer, model, data):
     return {
         "data": data,
-        "text": {"right_to_left": True, **text},
+        "tokenizer": {"right_to_left": True, **tokenizer},
         "batches": {"tokens": 256},
         "model": {"width": 32, "heads": 2, "inner_width": 32, **model},
         "schedule": {"kind": "constant", "warmup": 5},
@@ -51,5 +51,5 @@ def test_a_language_model_is_given_the_end_and_says_what_stands_before_it(tmp_pa
 
 def test_labels_have_no_order(tmp_path):
     (tmp_path / "x.tsv").write_text("good\tfine day\nbad\tawful day\n")
-    with pytest.raises(ValueError, match=r"text\.right_to_left does not work with labelled data"):
+    with pytest.raises(ValueError, match=r"tokenizer\.right_to_left does not work with labelled data"):
         prepare(LabelledLines(train=str(tmp_path / "x.tsv")), Words(right_to_left=True), Bucketed())

@@ -12,7 +12,7 @@ WORDS = 60
 
 
 def recipe(seed, updates, every=20, **settings):
-    """A language of its own for every seed; no [text], so that token ids are the language's."""
+    """A language of its own for every seed; no [tokenizer], so that token ids are the language's."""
     return {
         "seed": seed,
         "data": {

@@ -28,7 +28,7 @@ def test_tables_take_the_place_of_those_of_the_recipe():
     )
     assert made["schedule"] == {"kind": "constant"}
     assert (made["train"]["clip"], made["train"]["updates"]) == (2.0, 40)
-    assert made["text"] == {"kind": "words"}
+    assert made["tokenizer"] == {"kind": "words"}
 
 
 def test_the_truth_has_no_excess():

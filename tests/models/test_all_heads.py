@@ -54,7 +54,7 @@ def recipe(request, head):
     return parse_recipe(
         {
             "data": {"kind": "tsv" if "seq2seq" in request.param else "lines", "train": "x"},
-            "text": {"kind": "characters"},
+            "tokenizer": {"kind": "characters"},
             "model": {"kind": request.param, **MODELS[request.param], "head": head},
             "objective": {"kind": "cross_entropy", "smoothing": 0.1},
             "train": {"updates": 1},

@@ -64,7 +64,7 @@ def test_it_learns_to_copy_by_either_objective_and_is_decoded_by_either_search(t
     recipe = {
         "seed": 4,
         "data": TASK | {"valid": 40},
-        "text": {"kind": "words"},
+        "tokenizer": {"kind": "words"},
         "batches": {"tokens": 256},
         "model": {
             "kind": "masked_seq2seq",

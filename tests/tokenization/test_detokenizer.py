@@ -245,9 +245,9 @@ def test_files_without_right_to_left_read_left_to_right(tmp_path: object) -> Non
 
     folder = Path(str(tmp_path))
     WORDS.save(folder)
-    facts = json.loads((folder / "text.json").read_text())
+    facts = json.loads((folder / "tokenizer_settings.json").read_text())
     del facts["right_to_left"]
-    (folder / "text.json").write_text(json.dumps(facts))
+    (folder / "tokenizer_settings.json").write_text(json.dumps(facts))
     assert not Tokenizer.load(folder).right_to_left
 
 

@@ -119,7 +119,7 @@ def test_save_and_load_give_the_same_tokenizer(tokenizer: Tokenizer, tmp_path: P
     original = Tokenizer(tokenizer.backend, 0, frozenset({2, 1}), True, CHATML, "<béos>", "<eos>")
     original.save(tmp_path)
     again = Tokenizer.load(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["text.json", "tokenizer.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tokenizer.json", "tokenizer_settings.json"]
     assert repr(again) == repr(original)
     assert again.chat_template == CHATML
     for text in ("", "the cat", "日本語 é 👍", " a  b "):
@@ -150,25 +150,25 @@ def test_literal_tokenizer_encodes_special_tokens_as_text() -> None:
 def test_files_without_literal_read_special_tokens(tmp_path: Path) -> None:
     tokenizer = train_bpe(["a"], 260)
     tokenizer.save(tmp_path)
-    facts = json.loads((tmp_path / "text.json").read_text())
+    facts = json.loads((tmp_path / "tokenizer_settings.json").read_text())
     assert facts.pop("literal") is True
-    (tmp_path / "text.json").write_text(json.dumps(facts))
+    (tmp_path / "tokenizer_settings.json").write_text(json.dumps(facts))
     assert Tokenizer.load(tmp_path).encode("<eos>") == [2]
 
 
 def test_load_errors_name_the_file(byte_level: Tokenizer, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"text\.json"):
+    with pytest.raises(FileNotFoundError, match=r"tokenizer_settings\.json"):
         Tokenizer.load(tmp_path)
     byte_level.save(tmp_path)
-    facts = json.loads((tmp_path / "text.json").read_text())
+    facts = json.loads((tmp_path / "tokenizer_settings.json").read_text())
 
-    (tmp_path / "text.json").write_text(json.dumps(facts | {"more": 1}))
-    with pytest.raises(ValueError, match=r"text\.json must have the keys bos_id, eos_ids"):
+    (tmp_path / "tokenizer_settings.json").write_text(json.dumps(facts | {"more": 1}))
+    with pytest.raises(ValueError, match=r"tokenizer_settings\.json must have the keys bos_id, eos_ids"):
         Tokenizer.load(tmp_path)
-    (tmp_path / "text.json").write_text(json.dumps(facts | {"eos_ids": None}))
-    with pytest.raises(ValueError, match=r"text\.json has a wrong value"):
+    (tmp_path / "tokenizer_settings.json").write_text(json.dumps(facts | {"eos_ids": None}))
+    with pytest.raises(ValueError, match=r"tokenizer_settings\.json has a wrong value"):
         Tokenizer.load(tmp_path)
-    (tmp_path / "text.json").write_text(json.dumps(facts))
+    (tmp_path / "tokenizer_settings.json").write_text(json.dumps(facts))
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(ValueError, match=r"tokenizer\.json is not a usable tokenizer"):
         Tokenizer.load(tmp_path)

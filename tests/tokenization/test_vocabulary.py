@@ -192,7 +192,7 @@ def test_vocabulary_of_a_recipe() -> None:
         ({"kind": "words", "vocab_size": 6}, train_words(lines, vocab_size=6)),
         ({"kind": "characters"}, train_characters(lines)),
     ):
-        tokenizer = choose(TOKENIZER_CONFIGS, settings_, "text").train(iter(lines))
+        tokenizer = choose(TOKENIZER_CONFIGS, settings_, "tokenizer").train(iter(lines))
         assert tokenizer.backend.get_vocab() == same.backend.get_vocab()
     assert BPE() == BPE(vocab_size=8000, min_count=2)
 
@@ -216,10 +216,10 @@ def test_single_entry_vocabularies_are_rejected() -> None:
 
 def test_separate_source_and_target_vocabularies(tmp_path: Path) -> None:
     settings_ = {"kind": "separate", "source": {"kind": "words"}, "target": {"kind": "characters"}}
-    config = choose(TOKENIZER_CONFIGS, settings_, "text")
+    config = choose(TOKENIZER_CONFIGS, settings_, "tokenizer")
     assert isinstance(config, Separate)
     assert config.source == {"kind": "words", "min_count": 1, "right_to_left": False}
-    assert choose(TOKENIZER_CONFIGS, {"kind": "separate", **to_dict(config)}, "text") == config
+    assert choose(TOKENIZER_CONFIGS, {"kind": "separate", **to_dict(config)}, "tokenizer") == config
     tokenizer = config.train_pairs(iter(["ein Haus", "kein Haus"]), iter(["ab", "ba"]))
     assert tokenizer.source is not None
     assert (tokenizer.vocab_size, tokenizer.source.vocab_size) == (6, 7)
@@ -229,17 +229,20 @@ def test_separate_source_and_target_vocabularies(tmp_path: Path) -> None:
     assert again.source.encode("kein Haus <eos>") == tokenizer.source.encode("kein Haus <eos>")
     assert again.encode("ab") == tokenizer.encode("ab")
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        *("source_text.json", "source_tokenizer.json", "text.json", "tokenizer.json"),
+        "source_tokenizer.json",
+        "source_tokenizer_settings.json",
+        "tokenizer.json",
+        "tokenizer_settings.json",
     ]
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"source": {"kind": "word"}}, r"\[text\.source\]: did you mean 'words'"),
-        ({"target": {}}, r'\[text\.target\] lacks "kind"'),
+        ({"source": {"kind": "word"}}, r"\[tokenizer\.source\]: did you mean 'words'"),
+        ({"target": {}}, r'\[tokenizer\.target\] lacks "kind"'),
         ({"source": {"kind": "separate"}}, "separate"),
-        ({"target": {"kind": "words", "size": 3}}, r"'size' is not a known key of \[text\.target\]"),
+        ({"target": {"kind": "words", "size": 3}}, r"'size' is not a known key of \[tokenizer\.target\]"),
     ],
 )
 def test_wrong_side_settings_are_reported(wrong: dict[str, object], message: str) -> None:

@@ -11,7 +11,7 @@ kind = "task"
 task = {kind = "copy", symbols = 4, longest = 4}
 train = 200
 valid = 20
-[text]
+[tokenizer]
 kind = "words"
 [batches]
 tokens = 64

@@ -20,7 +20,7 @@ def recipe():
             "train": 200,
             "valid": 20,
         },
-        "text": {"kind": "words"},
+        "tokenizer": {"kind": "words"},
         "batches": {"tokens": 64},
         "model": {
             "kind": "transformer_seq2seq",
@@ -94,7 +94,7 @@ def test_a_true_score_changes_no_weight(recipe):
 def test_a_model_without_answers_is_refused(recipe):
     lm = {"kind": "transformer_lm", "width": 8, "heads": 2, "layers": 1, "inner_width": 8}
     data = {"kind": "language", "language": {"kind": "zipf_markov", "word_count": 9}, "train": 50, "valid": 5}
-    other = {**{key: it for key, it in recipe.items() if key != "text"}, "data": data, "model": lm}
+    other = {**{key: it for key, it in recipe.items() if key != "tokenizer"}, "data": data, "model": lm}
     with pytest.raises(ValueError, match="needs an encoder–decoder, but this is a TransformerLM"):
         train(other, changes=["train.measure=bleu"])
     with pytest.raises(ValueError, match="needs held-out pairs"):

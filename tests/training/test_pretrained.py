@@ -168,8 +168,8 @@ def test_settings_of_adapters_cannot_change(recipe, tmp_path, changes, message):
     ("change", "message"),
     [
         (
-            {"text": {"kind": "bpe"}},
-            r"brings its own vocabulary: remove \[text\]",
+            {"tokenizer": {"kind": "bpe"}},
+            r"brings its own vocabulary: remove \[tokenizer\]",
         ),
         ({"model": {"from": "bible", "kind": "transformer_lm"}}, r"excludes model\.kind"),
         ({"model": {"from": "bible", "lora": {"rank": 0}}}, "rank=0 must be at least 1"),

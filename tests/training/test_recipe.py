@@ -24,7 +24,7 @@ MODEL = {
 PLAIN = {
     "seed": 4,
     "data": {"kind": "lines", "train": "x.txt"},
-    "text": {"kind": "characters"},
+    "tokenizer": {"kind": "characters"},
     "model": MODEL,
     "train": {"updates": 10},
 }
@@ -81,7 +81,7 @@ def test_labels_are_the_datas():
         ({"train": {"updates": 1, "wramup": 3}}, "wramup"),
         ({"data": {"kind": "line"}}, "did you mean 'lines'"),
         ({"data": {"train": "x"}}, 'lacks "kind"'),
-        ({"text": {"kind": "bpee", "vocab_size": 300}}, "did you mean 'bpe'"),
+        ({"tokenizer": {"kind": "bpee", "vocab_size": 300}}, "did you mean 'bpe'"),
         ({"model": {**MODEL, "wdith": 3}}, "did you mean 'width'"),
         ({"model": {"kind": "transformer_lm"}}, "lacks"),
         ({"objective": {"kind": "cross"}}, "cross_entropy"),
@@ -106,7 +106,7 @@ def test_invalid_recipes_are_refused_before_data_is_read(wrong, said):
         parse_recipe({**PLAIN, **wrong})
 
 
-@pytest.mark.parametrize("section", ["data", "text", "model", "train"])
+@pytest.mark.parametrize("section", ["data", "tokenizer", "model", "train"])
 def test_a_section_that_is_missing_is_named(section):
     with pytest.raises(ValueError, match=rf"lacks the section \[{section}\]"):
         parse_recipe({key: it for key, it in PLAIN.items() if key != section})
@@ -162,7 +162,7 @@ def test_the_recipe_of_the_page_is_one_and_so_is_its_head_with_its_hook():
     assert parse_recipe(whole).hooks == ()
     assert parse_recipe(whole | beside).auxiliary == ((AttentionFocus(), Share(0.1, 500)),)
     assert parse_recipe(whole | reward).auxiliary[0][0].reward == "chrf"
-    assert parse_recipe(whole | sides).text.side("target") == Words()
+    assert parse_recipe(whole | sides).tokenizer.side("target") == Words()
     train = {"train": whole["train"] | begun["train"]}
     assert parse_recipe(begun | train).pretrained == Pretrained("smollm2", LoRA(8, 16.0))
     found = parse_recipe({**whole, **part, "model": whole["model"] | part["model"]})
@@ -210,10 +210,10 @@ def test_a_recipe_says_what_it_is():
 
 
 def test_sources_with_a_vocabulary_of_their_own_need_an_encoder_decoder():
-    text = {"kind": "separate", "source": {"kind": "words"}, "target": {"kind": "characters"}}
+    separate = {"kind": "separate", "source": {"kind": "words"}, "target": {"kind": "characters"}}
     with pytest.raises(ValueError, match="needs an encoder–decoder"):
-        parse_recipe({**PLAIN, "text": text})
-    pairs = {"data": {"kind": "tsv", "train": "x.tsv"}, "text": text}
+        parse_recipe({**PLAIN, "tokenizer": separate})
+    pairs = {"data": {"kind": "tsv", "train": "x.tsv"}, "tokenizer": separate}
     model = {"kind": "rnn_seq2seq", "width": 8, "bos": 1, "eos": 2}
     found = parse_recipe({**PLAIN, **pairs, "model": model})
     assert found.model_config(30, (), 50).source_vocab_size == 50

@@ -9,7 +9,7 @@ from unspool.training.resumption import Change, find_changes, flatten_settings
 
 PLAIN = {
     "data": {"kind": "lines", "train": "x.txt"},
-    "text": {"kind": "characters"},
+    "tokenizer": {"kind": "characters"},
     "model": {"kind": "rnn_lm", "width": 8},
     "train": {"updates": 10},
 }
@@ -56,7 +56,7 @@ def test_spelling_out_a_default_is_not_a_change():
         (changed(model={"dropout": 0.1}), "model.dropout was 0.0, is 0.1", True),
         (changed(model={"width": 16}), "model.width was 8, is 16", False),
         (changed(model={"head": {"kind": "mixture"}}), "model.head.kind was not given, is 'mixture'", False),
-        (changed(text={"kind": "words"}), "text.kind was 'characters', is 'words'", False),
+        (changed(tokenizer={"kind": "words"}), "tokenizer.kind was 'characters', is 'words'", False),
         (changed(batches={"tokens": 128}), "batches.tokens was 4096, is 128", False),
         (changed(data={"valid_lines": 3}), "data.valid_lines was 0, is 3", False),
         ({"seed": 2}, "seed was 0, is 2", False),

@@ -30,7 +30,7 @@ def recipe(tmp_path):
     (tmp_path / "text.txt").write_text("\n".join(ROWS) + "\n", encoding="utf-8")
     return {
         "data": {"kind": "lines", "train": str(tmp_path / "text.txt"), "valid_lines": 6},
-        "text": {"kind": "characters"},
+        "tokenizer": {"kind": "characters"},
         "batches": {"kind": "bucketed", "tokens": 128},
         "model": {**MODEL, "dropout": 0.1},
         "schedule": {"kind": "constant", "warmup": 1},
@@ -152,7 +152,7 @@ def contents(folder):
         ("batches.tokens=64", "batches.tokens was 128, is 64"),
         ("model.width=32", "model.width was 16, is 32"),
         ("model.kind=rnn_lm", "model.kind was 'transformer_lm'|lacks|not a known key"),
-        ("text.kind=words", "text.kind was 'characters', is 'words'"),
+        ("tokenizer.kind=words", "tokenizer.kind was 'characters', is 'words'"),
         ("seed=9", "seed was 0, is 9"),
         ("data.valid_lines=7", "data.valid_lines was 6, is 7"),
         ("train.accumulate=2", "train.accumulate was 1, is 2"),
@@ -275,7 +275,7 @@ def test_sources_and_targets_may_have_vocabularies_of_their_own(recipe, tmp_path
     layers = {"encoder_layers": 1, "decoder_layers": 1}
     recipe |= {
         "data": {"kind": "task", "task": {"kind": "number_words", "digits": 2}, "train": 300, "valid": 20},
-        "text": {"kind": "separate", "source": {"kind": "words"}, "target": {"kind": "characters"}},
+        "tokenizer": {"kind": "separate", "source": {"kind": "words"}, "target": {"kind": "characters"}},
         "model": {"kind": kind, **shape, **layers, "dropout": 0.1},
         "train": {"updates": 12, "lr": 0.01, "checkpoint_every": 5},
     }
@@ -294,10 +294,10 @@ def test_sources_and_targets_may_have_vocabularies_of_their_own(recipe, tmp_path
         us.score(model, "forty-two", "42").logps
         == us.score(model, "forty-two", [*model.tokenizer.encode("42")]).logps
     )
-    with pytest.raises(ValueError, match=r"text\.source was"):
-        train(recipe, tmp_path / "run", resume=True, changes=["text.source.kind=characters"])
-    (tmp_path / "run" / "source_text.json").unlink()
-    with pytest.raises(ValueError, match="tokens for sources alone, but its text has no vocabulary"):
+    with pytest.raises(ValueError, match=r"tokenizer\.source was"):
+        train(recipe, tmp_path / "run", resume=True, changes=["tokenizer.source.kind=characters"])
+    (tmp_path / "run" / "source_tokenizer_settings.json").unlink()
+    with pytest.raises(ValueError, match="tokens for sources alone, but its tokenizer has no vocabulary"):
         us.load(tmp_path / "run")
 
 

@@ -37,6 +37,6 @@ if TYPE_CHECKING:
         stream_batches as stream_batches,
     )
     from unspool.data.preparation import PreparedData as PreparedData, prepare as prepare
-    from unspool.data.rows import Data as Data, OwnText as OwnText
+    from unspool.data.rows import Data as Data, OwnTokenizer as OwnTokenizer
 
 __all__, __getattr__, __dir__ = lazy_exports(__name__)

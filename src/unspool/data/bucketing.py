@@ -180,12 +180,12 @@ def bpe_dropout_rates(config: object) -> tuple[float, ...]:
     return rates if any(rates) else ()
 
 
-def with_bpe_dropout(feed: Feed, config: object, text: Tokenizer, limit: int, seed: int) -> Feed:
-    """Return the feed, with BPE-dropout if the text's settings ask for it."""
+def with_bpe_dropout(feed: Feed, config: object, tokenizer: Tokenizer, limit: int, seed: int) -> Feed:
+    """Return the feed, with BPE-dropout if the tokenizer's settings ask for it."""
     rates = bpe_dropout_rates(config)
     if not rates:
         return feed
-    codecs = (text, text.source_tokenizer)
+    codecs = (tokenizer, tokenizer.source_tokenizer)
     target, source = (
         BPEDropout(codec, rate) if rate else None for codec, rate in zip(codecs, rates, strict=True)
     )

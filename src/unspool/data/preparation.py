@@ -37,7 +37,7 @@ from unspool.data.encoded_store import (
 from unspool.data.examples import Pairs, bos_and_eos
 from unspool.data.labelled_examples import UnknownLabelError
 from unspool.data.reading import check_files, file_size, no_progress, progress_bar
-from unspool.data.rows import END_OF_TEXT, Data, OwnText, RowFormat
+from unspool.data.rows import END_OF_TEXT, Data, OwnTokenizer, RowFormat
 from unspool.interfaces import Feed
 from unspool.io import remove_folder
 from unspool.tokenization import Separate, Tokenizer, TokenizerConfig
@@ -47,7 +47,7 @@ from unspool.tokenization import Separate, Tokenizer, TokenizerConfig
 class PreparedData:
     """The data of a training run."""
 
-    text: Tokenizer
+    tokenizer: Tokenizer
     train: Feed
     valid: list[Batch]
     """Every validation example once; may be empty."""
@@ -61,26 +61,26 @@ class PreparedData:
 
 def prepare(
     data: Data,
-    text: TokenizerConfig | Tokenizer | None,
+    tokenizer: TokenizerConfig | Tokenizer | None,
     batches: Batches,
     seed: int = 0,
     cache: str | Path | None = None,
     progress: bool = False,
     files: FileHashes | None = None,
 ) -> PreparedData:
-    """Read the data, train the vocabulary if `text` is a setting, encode, and lay out the batches.
+    """Read the data, train the vocabulary if `tokenizer` is a setting, encode, and lay out the batches.
 
-    If `text` is None, the data brings its vocabulary. `files` are the hashes of the data's files, if known.
-    Faulty data raises ValueError here, before training.
+    If `tokenizer` is None, the data brings its vocabulary. `files` are the hashes of the data's files, if
+    known. Faulty data raises ValueError here, before training.
     """
     work = _Preparation(data, seed, None if cache is None else Path(cache), progress, files)
-    codec = work.vocabulary(text)
+    codec = work.vocabulary(tokenizer)
     if work.form.joined and not batches.takes_streams:
         raise ValueError('document = "file" needs packed batches: set batches.kind = "packed"')
     if codec.right_to_left and work.form.labels:
-        raise ValueError("text.right_to_left does not work with labelled data: remove it")
+        raise ValueError("tokenizer.right_to_left does not work with labelled data: remove it")
     found = work.encoded(codec)
-    notes = [*work.notes, *_vocabulary_notes(text, codec), *_overlap_notes(work.files)]
+    notes = [*work.notes, *_vocabulary_notes(tokenizer, codec), *_overlap_notes(work.files)]
     if found.empty:
         notes.append(f"{found.empty} rows with an empty column were left out")
     train, valid = (work.form.examples(columns) for columns in (found.train, found.valid))
@@ -99,13 +99,13 @@ def prepare(
     return PreparedData(codec, feed, checks, work.form.labels, facts, tuple(notes))
 
 
-def _vocabulary_notes(text: TokenizerConfig | Tokenizer | None, learnt: Tokenizer) -> Iterator[str]:
-    settings: list[tuple[str, Any, Tokenizer | None]] = [("text", text, learnt)]
-    if isinstance(text, Separate):
+def _vocabulary_notes(config: TokenizerConfig | Tokenizer | None, learnt: Tokenizer) -> Iterator[str]:
+    settings: list[tuple[str, Any, Tokenizer | None]] = [("tokenizer", config, learnt)]
+    if isinstance(config, Separate):
         sides = {"source": learnt.source, "target": learnt}
-        settings = [(f"text.{name}", text.side(name), codec) for name, codec in sides.items()]
-    for name, config, codec in settings:
-        wanted = getattr(config, "vocab_size", None)
+        settings = [(f"tokenizer.{name}", config.side(name), codec) for name, codec in sides.items()]
+    for name, side, codec in settings:
+        wanted = getattr(side, "vocab_size", None)
         if wanted is not None and codec is not None and codec.vocab_size < wanted:
             yield (
                 f"{name}.vocab_size is {wanted}, but the training text gives only {codec.vocab_size} tokens"
@@ -133,43 +133,43 @@ class _Preparation:
         self.form: RowFormat = data.form(data.train_rows(no_progress))
         self.notes: list[str] = []
 
-    def vocabulary(self, text: TokenizerConfig | Tokenizer | None) -> Tokenizer:
+    def vocabulary(self, tokenizer: TokenizerConfig | Tokenizer | None) -> Tokenizer:
         """Return the given tokenizer, the data's, or one trained on the training rows (cached)."""
-        if isinstance(text, Tokenizer):
-            return text
-        if text is None:
-            if not isinstance(self.data, OwnText):
-                raise ValueError(f"{type(self.data).__name__} brings no vocabulary: give a text setting")
+        if isinstance(tokenizer, Tokenizer):
+            return tokenizer
+        if tokenizer is None:
+            if not isinstance(self.data, OwnTokenizer):
+                raise ValueError(f"{type(self.data).__name__} brings no vocabulary: give a tokenizer setting")
             return self.data.codec()
         if self.cache is None:
-            return self._trained(text)
-        name = combine_hashes(self.key, hash_settings(type(text), to_dict(text)))
-        folder = self.cache / f"text-{name}"
+            return self._trained(tokenizer)
+        name = combine_hashes(self.key, hash_settings(type(tokenizer), to_dict(tokenizer)))
+        folder = self.cache / f"tokenizer-{name}"
         if folder.is_dir():
             try:
                 return Tokenizer.load(folder)
             except (OSError, ValueError) as error:
                 self._clear(folder, error)
-        codec = self._trained(text)
+        codec = self._trained(tokenizer)
         with atomic_folder(folder) as fresh:
             codec.save(fresh)
         return Tokenizer.load(folder)
 
-    def encoded(self, text: Tokenizer) -> EncodedRows:
+    def encoded(self, tokenizer: Tokenizer) -> EncodedRows:
         """Return all rows as token ids, from the cache if possible."""
         folder = None
         if self.cache is not None:
-            folder = self.cache / f"tokens-{combine_hashes(self.key, hash_tokenizer(text))}"
+            folder = self.cache / f"tokens-{combine_hashes(self.key, hash_tokenizer(tokenizer))}"
             if folder.is_dir():
                 try:
-                    return read_encoded_rows(folder, self.form, text)
+                    return read_encoded_rows(folder, self.form, tokenizer)
                 except DamagedCacheError as error:
                     self._clear(folder, error)
         held = self.held
         with progress_bar("encode", self.bytes, self.progress) as advance:
             valid = self.data.valid_rows(advance)
             try:
-                return encode_rows(self.data.train_rows(advance), valid, held, self.form, text, folder)
+                return encode_rows(self.data.train_rows(advance), valid, held, self.form, tokenizer, folder)
             except UnknownLabelError as error:
                 raise ValueError(f"{self._find_label(error.label)}{error}") from error
 
@@ -210,10 +210,10 @@ class _Preparation:
         self.notes.append(f"the cache was damaged and is rebuilt: {error}")
         remove_folder(folder)
 
-    def _trained(self, text: TokenizerConfig) -> Tokenizer:
-        if isinstance(text, Separate) and isinstance(self.form, Pairs):
-            return text.train_pairs(self._texts(0), self._texts(1))
-        learnt = text.train(self._texts())
+    def _trained(self, config: TokenizerConfig) -> Tokenizer:
+        if isinstance(config, Separate) and isinstance(self.form, Pairs):
+            return config.train_pairs(self._texts(0), self._texts(1))
+        learnt = config.train(self._texts())
         if self.form.joined:  # rows do not begin with BOS
             return replace(learnt, bos_id=None, bos_token="")
         return replace(learnt, add_bos=self.form.adds_bos)

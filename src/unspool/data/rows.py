@@ -87,8 +87,8 @@ class Data(ABC):
 
 
 @runtime_checkable
-class OwnText(Protocol):
-    """Data with a vocabulary, so that a recipe does without [text]."""
+class OwnTokenizer(Protocol):
+    """Data with a vocabulary, so that a recipe does without [tokenizer]."""
 
     def codec(self) -> Tokenizer:
         """Return its tokenizer."""

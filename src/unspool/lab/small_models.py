@@ -52,7 +52,7 @@ def recipe(
     return {
         "seed": seed,
         "data": dict(data),
-        **({"text": {"kind": "words"}} if data["kind"] == "task" else {}),
+        **({"tokenizer": {"kind": "words"}} if data["kind"] == "task" else {}),
         "batches": {"kind": "bucketed", "tokens": 512},
         "model": dict(model),
         "schedule": {"kind": "cosine", "warmup": max(1, updates // 20)},
@@ -73,7 +73,7 @@ def train_model(
         recipe_object = as_recipe(recipe(data, model, updates, seed, **others))
     run = start_run(
         recipe_object,
-        prepare(recipe_object.data, recipe_object.text, recipe_object.batches, recipe_object.seed),
+        prepare(recipe_object.data, recipe_object.tokenizer, recipe_object.batches, recipe_object.seed),
     )
     for done in training_loop(run):
         if losses is not None:

@@ -53,14 +53,14 @@ class BoundaryTokens:
         if vocab_size is None:
             if source_tokenizer is not None:
                 raise ValueError(
-                    "the text has a vocabulary of its own for sources, but the model has not: give "
+                    "the tokenizer has a vocabulary of its own for sources, but the model has not: give "
                     f"source_vocab_size={source_tokenizer.vocab_size}"
                 )
             return None
         if tokenizer is not None and source_tokenizer is None:
             raise ValueError(
-                f"the model has {vocab_size} tokens for sources alone, but its text has no vocabulary for "
-                "these: give one (text.source)"
+                f"the model has {vocab_size} tokens for sources alone, but its tokenizer has no vocabulary "
+                "for these: give one (tokenizer.source)"
             )
         return cls.of(bos, eos, source_tokenizer, vocab_size)
 

@@ -63,7 +63,7 @@ class Distillation(RolloutObjective):
         if _kind_and_vocabulary(self._teacher) != _kind_and_vocabulary(model):
             raise ValueError(
                 f"the teacher {self.teacher!r} and the student differ in kind or vocabulary: train both "
-                "on the same data with the same [text]"
+                "on the same data with the same [tokenizer]"
             )
 
     def prepare(self, model: Trainable, batch: Batch, clock: Clock) -> PreparedLoss:

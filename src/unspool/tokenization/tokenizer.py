@@ -33,7 +33,7 @@ from unspool.tokenization.detokenizer import (
 from unspool.tokenization.tokenizer_file import library_errors, read_tokenizer
 
 TOKENIZER_FILE = "tokenizer.json"
-SETTINGS_FILE = "text.json"
+SETTINGS_FILE = "tokenizer_settings.json"
 SOURCE_PREFIX = "source_"
 """File name prefix of a separate source vocabulary."""
 
@@ -203,9 +203,9 @@ class Tokenizer:
         return IncrementalDetokenizer(self.token_bytes, tuple(stop), last=after if visible else None)
 
     def save(self, folder: str | Path) -> None:
-        """Write tokenizer.json and text.json into a folder, which is created if missing.
+        """Write tokenizer.json and tokenizer_settings.json into a folder, which is created if missing.
 
-        A separate source vocabulary is written as source_tokenizer.json and source_text.json.
+        A separate source vocabulary is written as source_tokenizer.json and source_tokenizer_settings.json.
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)

@@ -168,14 +168,14 @@ class Separate:
 
     def side(self, name: str) -> BPE | Words | Characters:
         """The settings of "source" or "target"."""
-        config: BPE | Words | Characters = choose(SIDE_CONFIGS, getattr(self, name), f"text.{name}")
+        config: BPE | Words | Characters = choose(SIDE_CONFIGS, getattr(self, name), f"tokenizer.{name}")
         return config
 
     def train(self, lines: Iterable[str]) -> Tokenizer:
         """Raise ValueError: plain lines have no sides."""
         del lines
         raise ValueError(
-            'text.kind = "separate" needs pairs of source and target: choose another kind, or other data'
+            'tokenizer.kind = "separate" needs pairs of source and target: choose another kind, or other data'
         )
 
     def train_pairs(self, sources: Iterable[str], targets: Iterable[str]) -> Tokenizer:

@@ -68,8 +68,8 @@ def dry_run(recipe: AnyRecipe, changes: Sequence[str] = (), *, trust_code: bool 
         read = as_recipe(recipe, changes)
         check_device(read.train)
         model = None if read.pretrained is None else read.pretrained.load_model(None)
-        text = read.text if model is None else model.tokenizer
-        prepared = prepare(read.data, text, read.batches, read.seed, folder)
+        tokenizer = read.tokenizer if model is None else model.tokenizer
+        prepared = prepare(read.data, tokenizer, read.batches, read.seed, folder)
         run = start_run(read, prepared, model=model)
         check_batches(run.model, [prepared.train.batch(0), *prepared.valid[-1:]])
         shapes, kept, seconds = _measure(run)

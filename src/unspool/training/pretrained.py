@@ -28,7 +28,7 @@ class Pretrained:
     """The pretrained model of a run, and which of its weights are trained."""
 
     from_: str
-    """Its name or path, as for `us.load`; its vocabulary replaces [text]."""
+    """Its name or path, as for `us.load`; its vocabulary replaces [tokenizer]."""
     lora: LoRA | None = None
     """Adapters (rank, alpha, targets, dropout); if given, only they are trained."""
     frozen: tuple[str, ...] = ()

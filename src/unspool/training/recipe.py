@@ -2,9 +2,9 @@
 
     seed = 1
     [data]       kind = "lines",  train = "stories.txt",  valid_share = 0.02
-    [text]       kind = "bpe",  vocab_size = 8000               unless the data brings a vocabulary
+    [tokenizer]  kind = "bpe",  vocab_size = 8000               unless the data brings a vocabulary
     [batches]    kind = "bucketed",  tokens = 2048
-    [model]      kind = "transformer_lm",  width = 256, …       vocab_size is taken from [text]
+    [model]      kind = "transformer_lm",  width = 256, …       vocab_size is taken from [tokenizer]
                  from = "smollm2"                               or a pretrained model with its vocabulary
     [objective]  kind = "cross_entropy",  smoothing = 0.1
     [schedule]   kind = "inverse_sqrt",  warmup = 400
@@ -61,7 +61,7 @@ class Section:
 SECTIONS = (
     Section("seed", int),
     Section("data", DATA, is_required=True),
-    Section("text", TOKENIZER_CONFIGS),
+    Section("tokenizer", TOKENIZER_CONFIGS),
     Section("batches", BATCHES, default="bucketed"),
     Section("model", MODELS, is_required=True),
     Section("objective", OBJECTIVES, default="cross_entropy", may_change=True),
@@ -84,7 +84,7 @@ class Recipe:
     settings: Mapping[str, Any]
     """The settings it was parsed from; recipe.toml in the run folder holds them."""
     data: Any
-    text: Any
+    tokenizer: Any
     model: Mapping[str, Any]
     """The table [model]; `model_config` turns it into the model's settings."""
     train: TrainSettings
@@ -116,12 +116,12 @@ class Recipe:
         `source_vocab_size` is the size of a separate source vocabulary.
         """
         table = dict(self.model)
-        _set_size(table, "vocab_size", vocab_size, "the text")
+        _set_size(table, "vocab_size", vocab_size, "the tokenizer")
         if source_vocab_size is not None:
             if not _has_setting(table, "source_vocab_size"):
                 raise ValueError(
-                    'text.kind = "separate" needs an encoder–decoder, but model.kind is '
-                    f"{table.get('kind')!r}: choose another kind of text or model"
+                    'tokenizer.kind = "separate" needs an encoder–decoder, but model.kind is '
+                    f"{table.get('kind')!r}: choose another kind of tokenizer or model"
                 )
             _set_size(table, "source_vocab_size", source_vocab_size, "the sources")
         if labels and _has_setting(table, "labels"):
@@ -190,7 +190,9 @@ def parse_recipe(settings: Mapping[str, Any]) -> Recipe:
         recipe.model_config(
             model.get("vocab_size", _ANY_VOCAB_SIZE),
             _ANY_LABELS if _has_setting(model, "labels") else (),
-            model.get("source_vocab_size", _ANY_VOCAB_SIZE) if isinstance(recipe.text, Separate) else None,
+            model.get("source_vocab_size", _ANY_VOCAB_SIZE)
+            if isinstance(recipe.tokenizer, Separate)
+            else None,
         )
     return recipe
 

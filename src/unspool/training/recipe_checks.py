@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unspool.config import kind_name, to_dict
-from unspool.data import Bucketed, OwnText
+from unspool.data import Bucketed, OwnTokenizer
 from unspool.data.bucketing import bpe_dropout_rates
 from unspool.data.encoded_store import FileHashes
 from unspool.objectives import OBJECTIVES
@@ -42,10 +42,10 @@ def _contradictions(recipe: Recipe) -> Iterator[str]:
     if pretrained is not None:
         if "kind" in recipe.model:
             yield f"model.from = {pretrained.from_!r} excludes model.kind: remove one of them"
-        if recipe.text is not None:
-            yield f"model.from = {pretrained.from_!r} brings its own vocabulary: remove [text]"
-    elif recipe.text is None and not isinstance(recipe.data, OwnText):
-        yield 'the recipe lacks the section [text]: add one, such as kind = "bpe"'
+        if recipe.tokenizer is not None:
+            yield f"model.from = {pretrained.from_!r} brings its own vocabulary: remove [tokenizer]"
+    elif recipe.tokenizer is None and not isinstance(recipe.data, OwnTokenizer):
+        yield 'the recipe lacks the section [tokenizer]: add one, such as kind = "bpe"'
     if pretrained is not None and pretrained.lora is not None:
         if pretrained.frozen:
             yield "model.lora already freezes all other weights: remove model.frozen"
@@ -68,9 +68,9 @@ def _contradictions(recipe: Recipe) -> Iterator[str]:
                 yield f"train.shard does not work with losses on attention ({kind}): set it to false"
         if train.measure != "loss":
             yield f'train.shard does not work with train.measure = "{train.measure}": choose "loss"'
-    if not isinstance(recipe.batches, Bucketed) and bpe_dropout_rates(recipe.text):
+    if not isinstance(recipe.batches, Bucketed) and bpe_dropout_rates(recipe.tokenizer):
         # It changes the number of tokens of a text.
-        yield 'text.dropout needs batches of whole texts: set batches.kind = "bucketed"'
+        yield 'tokenizer.dropout needs batches of whole texts: set batches.kind = "bucketed"'
 
 
 def check_built_run(recipe: Recipe, model: Any, feed: Feed, valid: Sequence[Batch]) -> None:

@@ -159,9 +159,9 @@ def start_run(
         model = recipe.pretrained.load_model(None) if model is None else model
         base = recipe.pretrained.freeze(model)
     else:
-        text = prepared.text
-        sources = None if text.source is None else text.source.vocab_size
-        model = recipe.model_config(text.vocab_size, prepared.labels, sources).build(text)
+        tokenizer = prepared.tokenizer
+        sources = None if tokenizer.source is None else tokenizer.source.vocab_size
+        model = recipe.model_config(tokenizer.vocab_size, prepared.labels, sources).build(tokenizer)
     if recipe.train.recompute:
         enable_checkpointing(model)
     check_built_run(recipe, model, feed, prepared.valid)
@@ -169,7 +169,7 @@ def start_run(
     if recipe.train.measure != "loss":
         score_function(recipe.train.measure)
     limit: int = min(recipe.batches.longest, model.context or recipe.batches.longest)
-    feed = with_bpe_dropout(feed, recipe.text, prepared.text, limit, recipe.seed)
+    feed = with_bpe_dropout(feed, recipe.tokenizer, prepared.tokenizer, limit, recipe.seed)
     return Run(
         model,
         recipe.total_objective,
@@ -224,8 +224,7 @@ def _prepare_data(
     recipe: Recipe, path: Path, processes: ProcessGroup, progress: bool, files: FileHashes, tokenizer: Any
 ) -> PreparedData:
     """Prepare the data in the first process; the others then read its cache."""
-    text: Any = tokenizer or recipe.text
-    settings = recipe.data, text, recipe.batches, recipe.seed, path / "data"
+    settings = recipe.data, tokenizer or recipe.tokenizer, recipe.batches, recipe.seed, path / "data"
     if processes.rank == 0:
         prepared = prepare(*settings, progress=progress, files=files)
     processes.wait()

@@ -67,10 +67,10 @@ def test_without_a_text_there_is_nothing_to_measure(unspool, loaded):
     assert "give --text" in err
 
 
-def recipe(data, model, text=None):
+def recipe(data, model, tokenizer=None):
     return {
         "data": data,
-        **({} if text is None else {"text": text}),
+        **({} if tokenizer is None else {"tokenizer": tokenizer}),
         "batches": {"kind": "bucketed", "tokens": 60},
         "model": model,
         "schedule": {"kind": "constant"},

@@ -137,7 +137,7 @@ def test_the_use_and_contexts_of_senses_are_from_the_runs_own_text(unspool, tmp_
 def test_the_source_of_an_encoder_decoder_is_shown(unspool, tmp_path):
     recipe = {
         "data": {"kind": "task", "task": {"kind": "copy"}, "train": 50, "valid": 9},
-        "text": {"kind": "words"},
+        "tokenizer": {"kind": "words"},
         "batches": {"kind": "bucketed", "tokens": 256},
         "model": {"kind": "rnn_seq2seq", "width": 8, "head": {"kind": "kerbs", "senses": 2.0}},
         "schedule": {"kind": "constant"},

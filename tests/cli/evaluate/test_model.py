@@ -77,7 +77,7 @@ kind = "tsv"
 train = "{file}"
 source = 2
 target = 4
-[text]
+[tokenizer]
 kind = "characters"
 [batches]
 kind = "bucketed"

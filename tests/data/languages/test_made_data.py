@@ -5,7 +5,7 @@ import math
 import pytest
 
 from unspool.config import build, to_dict
-from unspool.data import Bucketed, Data, OwnText, prepare
+from unspool.data import Bucketed, Data, OwnTokenizer, prepare
 from unspool.data.known_languages import LANGUAGES
 from unspool.data.known_languages.made_data import LanguageData, TaskData, is_for_validation
 from unspool.data.known_languages.tasks import TASKS
@@ -23,7 +23,7 @@ def test_a_language_gives_lines_that_it_can_speak(kind):
     codec = data.codec()
     for (line,) in train + valid:
         assert math.isfinite(data.known.log_prob(codec.encode(line)))
-    assert isinstance(data, OwnText)
+    assert isinstance(data, OwnTokenizer)
 
 
 def test_noise_makes_sentences_that_the_language_alone_cannot_speak():
@@ -44,7 +44,7 @@ def test_a_task_gives_pairs_of_distinct_sources(kind):
     assert (len(train), len(valid)) == (50, 20)
     assert train == list(data.train_rows(no_progress))
     assert not {source for source, _ in train} & {source for source, _ in valid}
-    assert not isinstance(data, OwnText)
+    assert not isinstance(data, OwnTokenizer)
 
 
 def test_a_tenth_of_the_sources_is_for_validation():
@@ -102,7 +102,7 @@ def test_a_task_with_too_few_sources_says_so():
 
 def test_they_are_prepared_like_any_data(tmp_path):
     made = prepare(LanguageData(train=50, valid=10), None, Bucketed(), cache=tmp_path)
-    assert made.text.vocab_size == 1004
+    assert made.tokenizer.vocab_size == 1004
     assert made.facts["valid_examples"] == 10
     pairs = prepare(TaskData(train=50, valid=10), Characters(), Bucketed())
     assert pairs.train.batch(0).source_NS is not None

@@ -437,6 +437,6 @@ def test_run_tokenizer_is_loaded(tmp_path):
 
 def test_an_incomplete_run_tokenizer_is_an_error(tmp_path):
     tiny_tokenizer().save(tmp_path)
-    (tmp_path / "text.json").unlink()
-    with pytest.raises(FileNotFoundError, match=r"text\.json"):
+    (tmp_path / "tokenizer_settings.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"tokenizer_settings\.json"):
         load_run_tokenizer(tmp_path)

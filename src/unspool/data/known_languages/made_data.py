@@ -66,7 +66,7 @@ class SyntheticData(Data):
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageData(SyntheticData):
-    """Sentences of a language with known probabilities, one a row. It brings its vocabulary: no [text]."""
+    """Sentences of a language with known probabilities and a vocabulary of its own: no [tokenizer]."""
 
     language: dict[str, Any] = field(default_factory=lambda: {"kind": "zipf_markov"})
     """Its kind, and those of its settings that differ from the defaults."""

@@ -58,7 +58,7 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
         for name, both in tracked({"both directions": True, "left to right": False}.items(), progress):
             encoder = {"kind": "rnn", "width": 16, "bidirectional": both}
             model = {"kind": "tagger", "encoder": encoder}
-            made = train_model(data, model, 25 if quick else 150, seed, lr=1e-2, text={"kind": "words"})
+            made = train_model(data, model, 25 if quick else 150, seed, lr=1e-2, tokenizer={"kind": "words"})
             new = [sentence(rng) for _ in range(400)]
             found[f"{name}: names tagged right"] = right(made, new)
             found[f"{name}: names that the next word turns"] = turned(made)

@@ -24,7 +24,9 @@ def measure(seed: int, quick: bool, progress: Progress) -> Numbers:
     for name, updates in tracked(todo, progress):
         sums = {"digits": DIGITS, "right_to_left": ORDERS[name]}
         data = task("addition", seed, 8000, **sums)
-        model = train_model(data, MODEL, 20 if quick else updates, seed, lr=1e-2, text={"kind": "characters"})
+        model = train_model(
+            data, MODEL, 20 if quick else updates, seed, lr=1e-2, tokenizer={"kind": "characters"}
+        )
         pairs = held_out("addition", 40 if quick else 300, 3, **sums)
         found[name].append(share_right(model, pairs, DIGITS + 2))
     measured = [float(it) for it in UPDATES[: len(found["left to right"])]]
