@@ -111,6 +111,12 @@ def test_nan_is_refused_by_name():
         propose([[0.0]], 2, scores_NV, scores_NV)
 
 
+def test_nan_of_any_hypothesis_is_refused_even_if_others_fill_the_beam():
+    scores_NV = torch.tensor([[-1.0, -2.0, -3.0], [-1.0, math.nan, -3.0], [-1.0, -2.0, -3.0]])
+    with pytest.raises(ValueError, match="token 1 has the score nan"):
+        propose([[0.0, -5.0, 0.0]], 1, scores_NV, scores_NV)
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_other_precisions_are_ranked_by_torch(dtype):
     scores_NV = torch.tensor([[-1.0, -2.0, -3.0]], dtype=dtype)

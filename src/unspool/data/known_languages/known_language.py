@@ -216,12 +216,12 @@ class TrueModel(Abilities):
 
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, TrueState]:
         """Read the prompts; one that the language cannot speak is a ValueError."""
-        return self._said(TrueState(tuple(self.language.state(prompt) for prompt in prompts)))
+        return self._predict(TrueState(tuple(self.language.state(prompt) for prompt in prompts)))
 
     def step(self, state: TrueState, tokens_N: Tensor) -> tuple[Step, TrueState]:
         """One more token in every row."""
         rows = zip(state.rows, tokens_N.tolist(), strict=True)
-        return self._said(TrueState(tuple(self._after(row, token) for row, token in rows)))
+        return self._predict(TrueState(tuple(self._after(row, token) for row, token in rows)))
 
     def _after(self, row: Any, token: int) -> Any:
         if row is None or token == self.language.eos:
@@ -233,7 +233,7 @@ class TrueModel(Abilities):
             )
         return self.language.after(row, token)
 
-    def _said(self, state: TrueState) -> tuple[Step, TrueState]:
+    def _predict(self, state: TrueState) -> tuple[Step, TrueState]:
         rows_NV = np.stack([self._chances(row) for row in state.rows])
         return Step(torch.from_numpy(rows_NV).log().float()), state
 

@@ -87,7 +87,8 @@ def propose(
                 (parent, token, logp, score, total + score, penalty, total + key)
                 for token, logp, score, key in next(rows)
             ]
-        flat.sort(key=lambda fields: -fields[-1])  # stable: of equal keys the first hypothesis and token
+        # NaN first, so that it is refused. The sort is stable: of equal keys the first hypothesis and token.
+        flat.sort(key=lambda fields: -math.inf if math.isnan(fields[-1]) else -fields[-1])
         candidates.append(_read_candidates([number for fields in flat[:count] for number in fields]))
     return candidates
 
