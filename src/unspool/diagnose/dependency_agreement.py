@@ -57,6 +57,8 @@ def agreements(
         raise TypeError("sentences must be from read_treebank")
     if labels is not None:
         labels = items("labels", labels, "names of labels")
+        if not all(isinstance(it, str) for it in labels):
+            raise TypeError(f"labels is {shown(labels)}, but must be names of labels")
     least = as_whole("least", least, at_least=0, advice="Labels with fewer arcs are left out.")
     if (
         model.attention_reading is None

@@ -88,6 +88,8 @@ def check_strings(texts: Any, name: str, like: Sequence[Any] | None = None) -> N
 
 def _check_list(texts: Any, name: str, like: Sequence[Any] | None = None) -> tuple[Any, ...]:
     given = items(name, texts, "a list of texts")
+    if not hasattr(texts, "__getitem__"):  # a generator would be empty now
+        raise TypeError(f"{name} is {shown(texts)}, but must be a list of texts")
     if like is not None and len(given) != len(like):
         raise ValueError(f"{len(like)} outputs but {len(given)} {name}: give one for each output")
     if not given:

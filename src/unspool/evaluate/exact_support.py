@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import as_matrix, as_number, shown
+from unspool.decode.arguments import Checked, as_matrix, as_number, function_of, number, shown
 from unspool.decode.hypothesis import Hypothesis, Job
 from unspool.decode.picks import ArgMax, BasisAware
 from unspool.decode.search import Greedy, Sample
@@ -48,13 +48,18 @@ class Support:
 
 
 @dataclass(frozen=True)
-class Dial:
+class Dial(Checked):
     """A truncation rule with one setting, between its loosest and strictest values."""
 
     keeps: Callable[[float], Tensor]
     """Setting → (C, V), True for kept tokens."""
-    loosest: float
-    strictest: float
+    loosest: float = number(advice="It bounds the setting.")
+    strictest: float = number(advice="It bounds the setting.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not function_of(self.keeps, 1):
+            raise TypeError(f"Dial.keeps is {shown(self.keeps)}, but must be a function: setting → (C, V)")
 
 
 @dataclass(frozen=True)
@@ -98,12 +103,16 @@ def at_mass(dial: Dial, p_CV: Tensor, mass: float, *, close: float = 0.0) -> tup
 
     The search stops early if the kept mass exceeds `mass` by at most `close`.
     """
+    if not isinstance(dial, Dial):
+        raise TypeError(f"dial is {shown(dial)}, but must be a Dial")
     advice = "It is a share of the model's probability."
     mass = as_number("mass", mass, above=0, at_most=1, advice=advice)
     close = as_number("close", close, at_least=0, advice=advice)
     p_CV = as_matrix("p̂", p_CV, "(contexts, vocabulary)").double()
 
     def kept_mass(kept_CV: Tensor) -> float:
+        if not isinstance(kept_CV, Tensor) or kept_CV.shape != p_CV.shape:
+            raise ValueError(f"Dial.keeps must return a tensor of the shape of p̂, {tuple(p_CV.shape)}")
         return float((p_CV * kept_CV).sum(dim=-1).mean() / p_CV.sum(dim=-1).mean()) + 1e-12
 
     loose, strict = dial.loosest, dial.strictest
@@ -127,6 +136,8 @@ def compare_support(
     dials: Mapping[str, Dial], p_CV: Tensor, true_CV: Tensor, mass: float, *, close: float = 0.0
 ) -> dict[str, Matched]:
     """Measure every rule at the setting that keeps the same mass of p̂."""
+    if not isinstance(dials, Mapping):
+        raise TypeError(f"dials is {shown(dials)}, but must be a dict from names to Dials")
     results = {}
     for name, dial in dials.items():
         setting, kept_CV = at_mass(dial, p_CV, mass, close=close)

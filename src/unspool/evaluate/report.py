@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from math import isfinite
 
+from unspool.decode.arguments import shown
 from unspool.errors import replace_control_characters
 from unspool.evaluate.comparison import Answer, DecoderRow
 
@@ -54,6 +55,14 @@ def html_report(
 
     `faults` explains why decoders are missing from the rows.
     """
+    lists = {"rows": (rows, DecoderRow), "prompts": (prompts, str)}
+    for name, (values, kind) in lists.items():
+        is_list = isinstance(values, Sequence) and not isinstance(values, str)
+        if not is_list or not all(isinstance(it, kind) for it in values):
+            raise TypeError(f"{name} is {shown(values)}, but must be a list of {kind.__name__}")
+    for name, mapping in {"about": about, "faults": {} if faults is None else faults}.items():
+        if not isinstance(mapping, Mapping) or not all(isinstance(it, str) for it in mapping):
+            raise TypeError(f"{name} is {shown(mapping)}, but must be a dict with names as keys")
     for row in rows:
         if len(row.answers) != len(prompts):
             raise ValueError(f"{row.decoder!r} has {len(row.answers)} answers for {len(prompts)} prompts")

@@ -18,7 +18,7 @@ from math import exp, inf
 import numpy as np
 from numpy.typing import NDArray
 
-from unspool.decode.arguments import as_number, items, shown
+from unspool.decode.arguments import as_number, function_of, items, shown
 
 Counts = NDArray[np.float64]
 
@@ -36,6 +36,8 @@ class SummedMeasure:
         is_table = isinstance(counts_NK, np.ndarray) and counts_NK.ndim == 2 and counts_NK.size > 0
         if not is_table or counts_NK.dtype.kind not in "fiu" or not np.isfinite(counts_NK).all():
             raise ValueError(f"counts_NK is {shown(counts_NK)}, but must be finite numbers (texts, counts)")
+        if not function_of(self.of_sums, 1):
+            raise TypeError(f"of_sums is {shown(self.of_sums)}, but must be a function of the (K,) sums")
 
     def __len__(self) -> int:
         return len(self.counts_NK)

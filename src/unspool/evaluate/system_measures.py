@@ -11,11 +11,18 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from unspool.decode.arguments import shown
+from unspool.decode.arguments import function_of, shown
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.loops import THRESHOLD, WINDOW, find_approximate_loop, find_loop
 from unspool.decode.score import score
-from unspool.evaluate.diversity import ZIPF_TOP, check_strings, distinct_n, rep_n, zipf_coefficient
+from unspool.evaluate.diversity import (
+    ZIPF_TOP,
+    check_strings,
+    check_texts,
+    distinct_n,
+    rep_n,
+    zipf_coefficient,
+)
 from unspool.evaluate.mauve_curve import text_mauve
 from unspool.evaluate.prompt_coherence import coherence
 from unspool.evaluate.reference_overlap import length_ratio, overlap, overlap_measures, self_bleu
@@ -92,6 +99,8 @@ def measure_system(
         check_strings(human, "human")
     if model is not None:
         check_model(model)
+    if not function_of(tokens, 1):
+        raise TypeError(f"tokens is {shown(tokens)}, but must be a function from a text to its tokens")
     if not any(text.strip() for text in texts):
         raise ValueError(f"all outputs of {system} are empty")
     measures = SystemMeasures(system, len(texts), sum(not text.strip() for text in texts))
@@ -146,6 +155,7 @@ NAMES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER"}
 
 
 def _measure_diversity(measures: SystemMeasures, texts: list[Sequence[Hashable]]) -> None:
+    check_texts(texts, "the result of tokens for text")
     measures.add("length", mean_of([len(text) for text in texts]))
     measures.add("rep-4", mean_of([rep_n(text, 4) for text in texts]))
     measures.add("loops", mean_of([float(find_loop(text) is not None) for text in texts]))

@@ -119,7 +119,10 @@ def draw_senses(result: Senses, path: str | Path, uses: Sequence[tuple[str, floa
     After Miao et al. 2019, §4 (papers.bib: miao2019kernelized), who list words by number of senses and by θ.
     """
     check_type(result, "Senses")
-    by_number, uses = result.by_number, uses[:MAX_USES]
+    wanted = "a list of labels and shares: [(label, 0.5), …]"
+    by_number, uses = result.by_number, items("uses", uses, wanted)[:MAX_USES]
+    if not all(map(_is_use, uses)):
+        raise TypeError(f"uses is {shown(uses)}, but must be {wanted}")
     below = 0.24 * len(uses) + 0.5 * bool(uses)
     with canvas(path, 6.4, 3.2 + below) as figure:
         if uses:
@@ -142,6 +145,13 @@ def draw_senses(result: Senses, path: str | Path, uses: Sequence[tuple[str, floa
             panel.set_xticks(list(by_number))
             panel.set_xlabel("senses of the word", color=INK)
             hide_frame(panel)
+
+
+def _is_use(use: Any) -> bool:
+    match use:
+        case (str(), float() | int()):
+            return True
+    return False
 
 
 def _draw_uses(figure: Any, uses: Sequence[tuple[str, float]]) -> None:

@@ -38,7 +38,7 @@ def alpha_measure(
 ) -> SummedMeasure:
     """Compute α as a function of sums, for bootstrap intervals."""
     one_of("level", level, DISTANCES)
-    index = {value: at for at, value in enumerate(items("values", values, "a list of possible ratings"))}
+    index = {value: at for at, value in enumerate(_ratings("values", values, "a list of possible ratings"))}
     rows = [_coincidences(ratings, index) for ratings in items("units", units, "the ratings of each item")]
     if not rows:
         raise ValueError("units is empty: give the ratings of at least one item")
@@ -49,12 +49,20 @@ def alpha_measure(
 def _coincidences(ratings: Sequence[Hashable], index: dict[Hashable, int]) -> Counts:
     """Return o_ck of one item, flattened."""
     count_C = np.zeros(len(index))
-    for rating in items("units", ratings, "the ratings of each item"):
+    for rating in _ratings("units", ratings, "the ratings of each item"):
         if rating not in index:
             raise ValueError(f"the rating {shown(rating)} is not among the values {shown(tuple(index))}")
         count_C[index[rating]] += 1
     pairs_CC: Counts = np.outer(count_C, count_C) - np.diag(count_C)
     return pairs_CC.ravel() / max(float(count_C.sum()) - 1, 1.0)
+
+
+def _ratings(name: str, values: Sequence[Hashable], wanted: str) -> tuple[Hashable, ...]:
+    ratings = items(name, values, wanted)
+    for it in ratings:
+        if not isinstance(it, Hashable):
+            raise TypeError(f"{shown(it)} is not a rating: give numbers or strings")
+    return ratings
 
 
 def _alpha(o_CC: Counts, distance: Callable[[Counts], Counts]) -> float:
