@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 from hypothesis import given, strategies as st
@@ -88,3 +90,9 @@ def test_invalid_arguments_raise():
         at_mass(dial(us.MinP, 0.0, 1.0), P, 0)
     with pytest.raises(ValueError, match="at its loosest setting"):
         at_mass(dial(us.MinP, 0.9, 1.0), P, 0.9)
+
+
+@pytest.mark.parametrize("p", [[[math.nan, 1.0]], [[-0.5, 1.5]], [[0.0, 0.0]]])
+def test_a_mass_needs_probabilities(p):
+    with pytest.raises(ValueError, match="p̂ must hold probabilities"):
+        at_mass(Dial(lambda least: torch.ones(1, 2, dtype=torch.bool), 0.0, 1.0), torch.tensor(p), 0.5)

@@ -109,6 +109,8 @@ def at_mass(dial: Dial, p_CV: Tensor, mass: float, *, close: float = 0.0) -> tup
     mass = as_number("mass", mass, above=0, at_most=1, advice=advice)
     close = as_number("close", close, at_least=0, advice=advice)
     p_CV = as_matrix("p̂", p_CV, "(contexts, vocabulary)").double()
+    if not bool((p_CV.isfinite() & (p_CV >= 0)).all()) or not bool(p_CV.any()):
+        raise ValueError("p̂ must hold probabilities: finite, not negative, and not all 0")
 
     def kept_mass(kept_CV: Tensor) -> float:
         if not isinstance(kept_CV, Tensor) or kept_CV.shape != p_CV.shape:
