@@ -1,6 +1,6 @@
 import pytest
 
-from unspool.lab.claim import Claim, Source
+from unspool.lab.claim import Claim
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def coin():
     return Claim(
         name="coin",
         statement="A coin <b>lands</b> | on its head.",
-        source=Source("Somebody's book", "page 7", ()),
+        source="Somebody's book, page 7",
         measured="Three tosses.",
         criterion={
             "heads > 0.45": lambda n: n["heads"] > 0.45,

@@ -3,20 +3,32 @@ from dataclasses import replace
 import pytest
 import torch
 
+from unspool.lab.results import findings
 from unspool.lab.running import measure_once, run
+
+
+def measured_seeds(claim, seeds, folder, **options):
+    """The seeds that `run` measures, because their results are not in the folder."""
+    seen = []
+
+    def measure(seed, quick, progress):
+        seen.append(seed)
+        return claim.measure(seed, quick, progress)
+
+    measure.__module__ = claim.measure.__module__
+    list(run([replace(claim, measure=measure)], seeds, folder=folder, **options))
+    return seen
 
 
 def test_every_seed_is_measured_once(coin, tmp_path):
     steps = []
-    first = list(run([coin], [1, 2], folder=tmp_path, progress=lambda *said: steps.append(said)))
-    assert [(it.seed, it.known, it.result.numbers["by toss"][1]) for it in first] == [
-        (1, False, 1.0),
-        (2, False, 2.0),
-    ]
+    done = list(run([coin], [1, 2], folder=tmp_path, progress=lambda *step: steps.append(step)))
+    assert done == [(coin, 1, None), (coin, 2, None)]
     assert steps == [(coin, 1, 0.5), (coin, 1, 1.0), (coin, 2, 0.5), (coin, 2, 1.0)]
-    second = list(run([coin], [1, 2, 3], folder=tmp_path))
-    assert [it.known for it in second] == [True, True, False]
-    assert not any(it.known for it in run([coin], [1], folder=tmp_path, again=True))
+    (finding,) = findings([coin], [1, 2], folder=tmp_path)
+    assert [run["by toss"][1] for run in finding.runs] == [1.0, 2.0]
+    assert measured_seeds(coin, [1, 2, 3], tmp_path) == [3]
+    assert measured_seeds(coin, [1], tmp_path, again=True) == [1]
 
 
 def test_results_before_a_kill_are_kept(coin, tmp_path):
@@ -25,9 +37,10 @@ def test_results_before_a_kill_are_kept(coin, tmp_path):
             raise KeyboardInterrupt
         return coin.measure(seed, quick, progress)
 
+    killed.__module__ = coin.measure.__module__
     with pytest.raises(KeyboardInterrupt):
         list(run([replace(coin, measure=killed)], [1, 2], folder=tmp_path))
-    assert [it.known for it in run([coin], [1, 2], folder=tmp_path)] == [True, False]
+    assert measured_seeds(coin, [1, 2], tmp_path) == [2]
 
 
 def test_a_failed_experiment_yields_its_error_and_others_continue(coin, tmp_path):
@@ -35,8 +48,8 @@ def test_a_failed_experiment_yields_its_error_and_others_continue(coin, tmp_path
         raise RuntimeError("no coin")
 
     broken = replace(coin, name="broken", measure=failing)
-    found = list(run([broken, coin], [1], folder=tmp_path))
-    assert [(it.result is None, str(it.error)) for it in found] == [(True, "no coin"), (False, "None")]
+    done = list(run([broken, coin], [1], folder=tmp_path))
+    assert [(claim.name, str(error)) for claim, _, error in done] == [("broken", "no coin"), ("coin", "None")]
 
 
 def test_a_folder_that_cannot_be_written_to_fails_before_the_work(coin, tmp_path):

@@ -3,7 +3,7 @@ import torch
 
 from unspool.data.known_languages import ZipfMarkov
 from unspool.diagnose.overestimation import optimality_gap
-from unspool.lab.small_models import Lesson, at_optimum, sample_contexts, train_narrow, trigram_contexts
+from unspool.lab.small_models import at_optimum, sample_contexts, train_narrow, trigram_contexts
 
 
 def test_the_optimum_has_the_truths_mean_row():
@@ -28,10 +28,8 @@ def test_places_by_hand():
 
 def test_a_model_learns_what_can_follow():
     language, ticks = ZipfMarkov(word_count=6, branching=2), []
-    lesson = Lesson(200, 60, 64)
-    model = train_narrow(language, 4, lesson, lambda: ticks.append(1))
-    contexts = sample_contexts(language, 20, 1)
-    true = torch.from_numpy(language.rows(contexts.numpy()))
+    model = train_narrow(language, 4, 200, 60, 64, 1, lambda: ticks.append(1))
+    contexts, true = sample_contexts(language, 20, 1)
     with torch.no_grad():
         logp = model(contexts)
     assert len(ticks) == 60

@@ -4,7 +4,17 @@ import torch
 from unspool.data.known_languages import ZipfMarkov
 from unspool.data.known_languages.known_language import TrueModel
 from unspool.data.known_languages.made_data import is_for_validation
-from unspool.lab.small_models import RNN_LM, excess_loss, held_out, language, recipe, task, train_model
+from unspool.lab.small_models import (
+    OPENINGS,
+    PASSAGES,
+    RNN_LM,
+    excess_loss,
+    held_out,
+    language,
+    recipe,
+    task,
+    train_model,
+)
 
 
 def test_the_same_seed_gives_the_same_model():
@@ -51,3 +61,10 @@ def test_both_orders_are_asked_the_same_sums():
     forwards, backwards = (held_out("addition", 10, 3, digits=3, right_to_left=it) for it in (False, True))
     assert [source for source, _ in forwards] == [source for source, _ in backwards]
     assert [target for _, target in forwards] == [target[::-1] for _, target in backwards]
+
+
+def test_texts_are_different_and_can_be_continued():
+    assert len(set(OPENINGS)) == 16
+    assert all(4 <= len(text.split()) <= 12 and text == text.strip() for text in OPENINGS)
+    assert len(set(PASSAGES)) == 8
+    assert all(30 <= len(text.split()) <= 60 for text in PASSAGES)

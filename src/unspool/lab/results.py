@@ -118,7 +118,9 @@ class Finding:
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict of the claim."""
+        """The verdict of the claim; a quick run has none."""
+        if any(result.quick for result in self.results):
+            return "no verdict (quick run)"
         return self.claim.verdict(self.runs)
 
     @property
@@ -143,7 +145,7 @@ class Finding:
         return {
             "name": self.claim.name,
             "statement": self.claim.statement,
-            "source": str(self.claim.source),
+            "source": self.claim.source,
             "verdict": self.verdict,
             "parts": [{"words": words, "held": held, "of": seeds} for words, held, seeds in self.parts],
             "numbers": {name: asdict(it) for name, it in self.spreads.items()},
@@ -166,11 +168,11 @@ def findings(
     warn: Callable[[str], None] = silent,
 ) -> list[Finding]:
     """Read the results of the current code from a folder."""
-    result = []
+    found = []
     for claim in claims:
-        results = [read(folder, claim, seed, quick, warn=warn) for seed in seeds]
-        result.append(Finding(claim, tuple(result for result in results if result is not None)))
-    return result
+        results = (read(folder, claim, seed, quick, warn=warn) for seed in seeds)
+        found.append(Finding(claim, tuple(result for result in results if result is not None)))
+    return found
 
 
 def findings_of_file(path: Path, claims: Iterable[Claim]) -> list[Finding]:

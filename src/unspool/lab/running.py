@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -15,52 +15,35 @@ from unspool.io import new_file
 from unspool.lab.claim import Claim, Progress, code_version, silent
 from unspool.lab.results import Result, read, write
 
-SEEDS = (1, 2, 3)
-
-
-@dataclass(frozen=True)
-class Done:
-    """One measurement, or its error."""
-
-    claim: Claim
-    seed: int
-    result: Result | None
-    known: bool
-    """Whether it was measured before."""
-    error: Exception | None = None
-
 
 def run(
     claims: Sequence[Claim],
-    seeds: Sequence[int] = SEEDS,
+    seeds: Sequence[int],
     *,
     folder: Path,
     quick: bool = False,
     again: bool = False,
     progress: Callable[[Claim, int, float], None] = silent,
     warn: Callable[[str], None] = silent,
-) -> Iterator[Done]:
-    """Measure every claim with every seed; `again` repeats known ones. A failure yields its error."""
+) -> Iterator[tuple[Claim, int, Exception | None]]:
+    """Measure every claim with every seed and save the results; `again` repeats known ones.
+
+    Yields each claim and seed, with the error if it failed.
+    """
     with new_file(folder / ".writable") as fresh:  # raises before the work if the folder is not writable
         fresh.write_bytes(b"")
     (folder / ".writable").unlink(missing_ok=True)
-    for claim in claims:
-        for seed in seeds:
-            known = None if again else read(folder, claim, seed, quick, warn=warn)
-            if known is not None:
-                progress(claim, seed, 1.0)
-                yield Done(claim, seed, known, known=True)
-                continue
-            try:
-                result = measure_once(claim, seed, quick, partial(progress, claim, seed))
-                write(folder, claim, result)
-            except OSError:  # the folder is not writable: the next claim would fail as well
-                raise
-            except Exception as error:
-                progress(claim, seed, 1.0)
-                yield Done(claim, seed, None, known=False, error=error)
-            else:
-                yield Done(claim, seed, result, known=False)
+    for claim, seed in product(claims, seeds):
+        failure: Exception | None = None
+        try:
+            if again or read(folder, claim, seed, quick, warn=warn) is None:
+                write(folder, claim, measure_once(claim, seed, quick, partial(progress, claim, seed)))
+        except OSError:  # the folder is not writable: the next claim would fail as well
+            raise
+        except Exception as error:
+            failure = error
+        progress(claim, seed, 1.0)
+        yield claim, seed, failure
 
 
 def measure_once(claim: Claim, seed: int, quick: bool, progress: Progress = silent) -> Result:
@@ -68,7 +51,6 @@ def measure_once(claim: Claim, seed: int, quick: bool, progress: Progress = sile
     start = time.process_time()
     with _single_threaded(seed):
         numbers = claim.measure(seed, quick, progress)
-    progress(1.0)
     return Result(claim.name, seed, quick, code_version(claim), numbers, time.process_time() - start)
 
 

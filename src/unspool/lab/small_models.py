@@ -1,9 +1,8 @@
-"""Small models that claims train, with a shared recipe, and English prompts for the built-in model."""
+"""What several claims share: small models with one recipe, measures of their texts, and English prompts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -15,6 +14,7 @@ from unspool.data import prepare
 from unspool.data.known_languages import KnownLanguage, ZipfMarkov
 from unspool.data.known_languages.made_data import is_for_validation
 from unspool.data.known_languages.tasks import TASKS
+from unspool.evaluate.known_truth import TextTruth, text_truth
 from unspool.evaluate.teacher_forcing import read, windows
 from unspool.lab.claim import silent
 from unspool.plugins import allow_code
@@ -25,24 +25,21 @@ Table = Mapping[str, Any]
 
 RNN_LM: Table = {"kind": "rnn_lm", "cell": "gru", "width": 32}
 TRANSFORMER_LM: Table = {"kind": "transformer_lm", "width": 32, "heads": 4, "layers": 2, "inner_width": 64}
+TRANSFORMER_SEQ2SEQ: Table = {
+    **{"kind": "transformer_seq2seq", "width": 32, "heads": 4, "inner_width": 64},
+    **{"encoder_layers": 1, "decoder_layers": 2},
+}
 
 
 def language(kind: str, seed: int, sentences: int = 3000, /, **settings: Any) -> dict[str, Any]:
     """Return [data] of a recipe: sentences of an artificial language."""
-    return {
-        "kind": "language",
-        "language": {"kind": kind, **settings},
-        **{"train": sentences, "valid": 0, "seed": seed},
-    }
+    made = {"kind": kind, **settings}
+    return {"kind": "language", "language": made, "train": sentences, "valid": 0, "seed": seed}
 
 
 def task(kind: str, seed: int, pairs: int = 3000, /, **settings: Any) -> dict[str, Any]:
     """Return [data] of a recipe: pairs of a small task, a tenth of the sources held out."""
-    return {
-        "kind": "task",
-        "task": {"kind": kind, **settings},
-        **{"train": pairs, "valid": 50, "seed": seed},
-    }
+    return {"kind": "task", "task": {"kind": kind, **settings}, "train": pairs, "valid": 50, "seed": seed}
 
 
 def recipe(
@@ -65,16 +62,14 @@ def recipe(
     }
 
 
+@torch.enable_grad()
 def train_model(
     data: Table, model: Table, updates: int, seed: int, *, losses: list[float] | None = None, **others: Any
 ) -> Any:
     """Train a model of a recipe in memory; `losses` receives −log p of a token for every update."""
     with allow_code(True):
-        recipe_object = as_recipe(recipe(data, model, updates, seed, **others))
-    run = start_run(
-        recipe_object,
-        prepare(recipe_object.data, recipe_object.tokenizer, recipe_object.batches, recipe_object.seed),
-    )
+        made = as_recipe(recipe(data, model, updates, seed, **others))
+    run = start_run(made, prepare(made.data, made.tokenizer, made.batches, made.seed))
     for done in training_loop(run):
         if losses is not None:
             losses.append(done.nll)
@@ -99,6 +94,19 @@ def share_right(model: Any, pairs: Sequence[tuple[str, str]], max_new_tokens: in
     return sum(out.text == target for out, (_, target) in zip(outs, pairs, strict=True)) / len(pairs)
 
 
+def share_copied(model: Any, length: int, count: int, symbols: int) -> float:
+    """Return the share of held-out rows of one length that is copied without error."""
+    pairs = held_out("copy", count, length, symbols=symbols, shortest=length, longest=length)
+    return share_right(model, pairs, length + 1)
+
+
+def sample_sentences(model: Any, truth: KnownLanguage[Any], decoder: Any, count: int, seed: int) -> TextTruth:
+    """Generate sentences and compare them with the language."""
+    prompts = [[truth.bos]] * count
+    outs = us.generate(model, prompts, decoder, max_new_tokens=60, seed=seed, batch_size=128)
+    return text_truth([out.tokens for out in outs], truth)
+
+
 @torch.inference_mode()
 def excess_loss(model: Any, truth: KnownLanguage[Any], sentences: int, seed: int) -> float:
     """Return the cross-entropy of the model minus that of the truth, in nats per token, on new sentences."""
@@ -111,16 +119,6 @@ def excess_loss(model: Any, truth: KnownLanguage[Any], sentences: int, seed: int
         for seen in read(model, windows(rows), batch=32)
     )
     return (nats - best) / sum(len(row) - 1 for row in rows)
-
-
-@dataclass(frozen=True)
-class Lesson:
-    """Training settings of a `NarrowTrigram`."""
-
-    sentences: int
-    updates: int
-    batch: int = 1024
-    seed: int = 1
 
 
 class NarrowTrigram(nn.Module):
@@ -154,24 +152,32 @@ def trigram_contexts(language: ZipfMarkov, sentences: int, seed: int) -> tuple[T
     return torch.tensor(contexts), torch.tensor(nexts)
 
 
-def sample_contexts(language: ZipfMarkov, count: int, seed: int) -> Tensor:
-    """Return `count` contexts of held-out sentences, with their natural frequencies."""
+def sample_contexts(language: ZipfMarkov, count: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Return `count` contexts of held-out sentences (C, 2), and the true next words after them (C, V)."""
     context_N2, _ = trigram_contexts(language, count, seed + 1)
     order_N = torch.randperm(len(context_N2), generator=torch.Generator().manual_seed(seed))
-    return context_N2[order_N[:count]]
+    context_C2 = context_N2[order_N[:count]]
+    return context_C2, torch.from_numpy(language.rows(context_C2.numpy()))
 
 
+@torch.enable_grad()
 def train_narrow(
-    language: ZipfMarkov, width: int, lesson: Lesson, tick: Callable[[], None] = silent
+    language: ZipfMarkov,
+    width: int,
+    sentences: int,
+    updates: int,
+    batch: int,
+    seed: int,
+    tick: Callable[[], None] = silent,
 ) -> NarrowTrigram:
     """Train a `NarrowTrigram`; `tick` is called after every update."""
-    torch.manual_seed(lesson.seed)
+    torch.manual_seed(seed)
     model = NarrowTrigram(language.vocab_size, width)
-    context_N2, next_N = trigram_contexts(language, lesson.sentences, lesson.seed)
+    context_N2, next_N = trigram_contexts(language, sentences, seed)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, lesson.updates)
-    for _ in range(lesson.updates):
-        rows_B = torch.randint(len(next_N), (lesson.batch,))
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, updates)
+    for _ in range(updates):
+        rows_B = torch.randint(len(next_N), (batch,))
         loss = nn.functional.nll_loss(model(context_N2[rows_B]), next_N[rows_B])
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -181,7 +187,7 @@ def train_narrow(
     return model.eval()
 
 
-def at_optimum(matrix_VD: Tensor, true_CV: Tensor, pull: float = 1e-6, steps: int = 200) -> Tensor:
+def at_optimum(matrix_VD: Tensor, true_CV: Tensor, pull: float = 1e-6) -> Tensor:
     """Return log p̂ of the hidden vectors with the least cross-entropy, by damped Newton steps.
 
         h* = argmin_h −Σ p* log softmax(W h),   with Wᵀp̂ = Wᵀp*
@@ -191,7 +197,7 @@ def at_optimum(matrix_VD: Tensor, true_CV: Tensor, pull: float = 1e-6, steps: in
     """
     w_VD = matrix_VD.double() - matrix_VD.double().mean(dim=0)
     h_CD, goal_CD = w_VD.new_zeros(len(true_CV), w_VD.shape[1]), true_CV.double() @ w_VD
-    for _ in range(steps):
+    for _ in range(200):
         p_CV = (h_CD @ w_VD.T).softmax(-1)
         mean_CD = p_CV @ w_VD
         curvature_CDD = torch.einsum("cv,vd,ve->cde", p_CV, w_VD, w_VD)

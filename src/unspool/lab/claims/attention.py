@@ -1,0 +1,450 @@
+"""Claims about attention: long sources, scaled scores, fewer matrices, and losses on attention weights."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unspool.data.known_languages import Agreement
+from unspool.lab.claim import LECTURE, PROBLEMS, Numbers, Progress, claim, points, tracked
+from unspool.lab.small_models import (
+    TRANSFORMER_LM,
+    excess_loss,
+    language,
+    share_copied,
+    task,
+    train_model,
+)
+from unspool.models.key_elimination import costs, with_keys, without_keys
+from unspool.models.rnn_seq2seq import RNNSeq2SeqConfig
+from unspool.objectives.attention_losses import distance, entropy
+from unspool.objectives.dependency_heads import pad_rows
+from unspool.plots.seeds import bars, chart, lines
+
+CONTEXTS = {"fixed": "last", "attention": "additive"}
+CONTEXT_LABELS = {"attention": "attention", "fixed": "fixed context: the last state"}
+
+
+def attention_layers(model: Any, rows: list[tuple[int, ...]]) -> tuple[Any, list[Any]]:
+    """Return the padded batch, and the attention weights of every layer."""
+    batch = pad_rows(rows)
+    _, (stack,) = model.read_attention(batch)
+    return batch, list(stack.layers)
+
+
+# ---- gradient_to_source
+
+SOURCE_LENGTHS = (2, 4, 8, 16, 32, 64)
+
+
+def gradient_ratio(model: Any, length: int, rows: int) -> float:
+    """Return the geometric mean of ‖∂ log p(y_1) / ∂ e(x_1)‖ / ‖∂ log p(y_1) / ∂ e(x_n)‖."""
+    source_NS = torch.randint(4, model.vocab_size, (rows, length))
+    target_N1 = torch.randint(4, model.vocab_size, (rows, 1))
+    kept = []
+
+    def keep(_module: Any, _inputs: Any, out: Any) -> None:
+        out.retain_grad()
+        kept.append(out)
+
+    hook = model.embed.register_forward_hook(keep)
+    try:
+        logp = model(source_NS, torch.full((rows,), length), torch.full((rows, 1), model.config.bos))
+    finally:
+        hook.remove()
+    logp[:, 0].gather(1, target_N1).sum().backward()
+    grads_NS = next(it for it in kept if it.shape[1] == length).grad.norm(dim=-1)
+    return float((grads_NS[:, 0] / grads_NS[:, -1]).log().mean().exp())
+
+
+@claim(
+    "Through a fixed context vector the gradient vanishes on its way to the first word of a long source; "
+    "with attention it flows there directly.",
+    source=f"{LECTURE}, Encoder-decoder attention: motivation",
+    measured="Untrained GRU encoder–decoders (width 64, one direction) read random sources. The gradient of "
+    "the first word's log-probability with respect to the embedding of the first source word, over that of "
+    "the last one.",
+    criterion={
+        "fixed context: at 64 words, less than 1e-3 of the gradient arrives": lambda n: n["fixed"][-1] < 1e-3,
+        "attention: at 64 words, at least 100 times as much as without": lambda n: (
+            n["attention"][-1] > 100 * n["fixed"][-1]
+        ),
+        "attention: at 64 words, at least a tenth of what there is at 8 words": lambda n: (
+            n["attention"][-1] > 0.1 * n["attention"][2]
+        ),
+    },
+    draw=chart(
+        lines(
+            "length",
+            CONTEXT_LABELS,
+            "words of the source",
+            "gradient at the first word\n/ at the last word",
+            xscale="log",
+            yscale="log",
+            ticks=SOURCE_LENGTHS,
+        )
+    ),
+    limits="The models are untrained, as at the start of training; trained models are in attention_lengths.",
+)
+def gradient_to_source(seed: int, quick: bool, progress: Progress) -> Numbers:
+    """c = h_n or c_t = Σ_i α(s_{t−1}, h_i) h_i: how large is ∂ log p(y_1 | x) / ∂ x_1 by the length of x?
+
+    Bahdanau et al. 2015 (papers.bib: bahdanau2015neural); Sutskever et al. 2014
+    (papers.bib: sutskever2014sequence).
+    """
+    curves: dict[str, list[float]] = {name: [] for name in CONTEXTS}
+    draws = 2 if quick else 6
+    for length in tracked(SOURCE_LENGTHS, progress):
+        for name, context in CONTEXTS.items():
+            ratios = []
+            for draw in range(draws):
+                torch.manual_seed(1000 * seed + draw)
+                model = RNNSeq2SeqConfig(
+                    vocab_size=40, width=64, context_kind=context, bidirectional=False, bos=1, eos=2
+                ).build()
+                ratios.append(gradient_ratio(model, length, 32))
+            curves[name].append(sum(ratios) / draws)
+    return {**points("{}, {} words", SOURCE_LENGTHS, curves), "length": [*SOURCE_LENGTHS], **curves}
+
+
+# ---- attention_lengths
+
+COPY_LENGTHS = (3, 4, 6, 8, 10, 12)
+
+
+@claim(
+    "A fixed context vector does worse the longer the source is; with attention, length does not matter.",
+    source=f"{LECTURE}, Encoder-decoder attention",
+    measured="GRU encoder–decoders (width 48, one direction) learn for 300 updates to copy rows of 1 to 12 "
+    "of 20 symbols, with attention and with the encoder's last state as the only context; then each copies "
+    "100 held-out rows of each length, greedily.",
+    criterion={
+        "attention copies at least 0.9 of the rows of 12 symbols": lambda n: n["attention"][-1] >= 0.9,
+        "the fixed context copies at most half as many of the rows of 12 symbols as of those "
+        "of 3": lambda n: n["fixed"][-1] <= 0.5 * n["fixed"][0],
+        "at 12 symbols attention is at least 0.5 better": lambda n: (
+            n["attention"][-1] >= n["fixed"][-1] + 0.5
+        ),
+    },
+    draw=chart(
+        lines(
+            "length",
+            CONTEXT_LABELS,
+            "symbols to copy",
+            "copied without a mistake",
+            ylim=(-0.03, 1.03),
+            ticks=COPY_LENGTHS,
+        )
+    ),
+)
+def attention_lengths(seed: int, quick: bool, progress: Progress) -> Numbers:
+    """c = h_n for every word, or c_t = Σ_i α(s_{t−1}, h_i) h_i; the same network on the same batches.
+
+    Bahdanau et al. 2015, fig. 2 (papers.bib: bahdanau2015neural). benchmarks/lengths.py measures all five
+    contexts, for longer.
+    """
+    curves: dict[str, list[float]] = {}
+    data = task("copy", seed, 6000, symbols=20, longest=12)
+    for name in tracked(CONTEXT_LABELS, progress):
+        shape = {"kind": "rnn_seq2seq", "width": 48, "bidirectional": False, "context_kind": CONTEXTS[name]}
+        model = train_model(data, shape, 20 if quick else 300, seed, lr=1e-2)
+        curves[name] = [share_copied(model, length, 20 if quick else 100, 20) for length in COPY_LENGTHS]
+    return {**points("{}, {} symbols", COPY_LENGTHS, curves), "length": [*COPY_LENGTHS], **curves}
+
+
+# ---- softmax_saturation
+
+WIDTHS = (1, 4, 16, 64, 256, 1024)
+
+
+def jacobian_norm(scores_NT: Tensor) -> float:
+    """Return the mean Frobenius norm of diag(α) − ααᵀ: ‖·‖² = Σα² − 2Σα³ + (Σα²)²."""
+    a = scores_NT.softmax(-1)
+    square, cube = a.square().sum(-1), a.pow(3).sum(-1)
+    return float((square - 2 * cube + square.square()).clamp(min=0).sqrt().mean())
+
+
+@claim(
+    "Inner products of wide vectors saturate the softmax and its gradient vanishes; the factor 1/√I gives "
+    "scores of variance 1 and prevents it.",
+    source=f"{PROBLEMS}, problem 2; the lecture's slide on softmax saturation says the same",
+    measured="Scores of 32 keys for thousands of random queries with independent components of variance 1: "
+    "the norm of the softmax's Jacobian, by the width I.",
+    criterion={
+        "with 1/√I, scores have a variance of 1 ± 0.05": lambda n: all(
+            abs(v - 1) <= 0.05 for v in n["variance"][1:]
+        ),
+        "unscaled, the gradient at I = 1024 is below a third of that at I = 1": lambda n: (
+            n["plain"][-1] < n["plain"][0] / 3
+        ),
+        "unscaled, it falls from each width to the next, from I = 4 on": lambda n: all(
+            b < a for a, b in zip(n["plain"][1:], n["plain"][2:], strict=False)
+        ),
+        "scaled, it stays within a factor of 1.5 from I = 4 to I = 1024": lambda n: (
+            max(n["scaled"][1:]) < 1.5 * min(n["scaled"][1:])
+        ),
+    },
+    draw=chart(
+        lines(
+            "width",
+            {"plain": "softmax(q·k)", "scaled": "softmax(q·k / √I)"},
+            "I, the width of queries and keys",
+            "‖∂α / ∂scores‖",
+            xscale="log",
+            yscale="log",
+        )
+    ),
+)
+def softmax_saturation(seed: int, quick: bool, progress: Progress) -> Numbers:
+    """Random queries and keys, as at the start of training.
+
+        α = softmax_{t₂}(β q·k),   q, k ∈ ℝ^I with independent components of mean 0 and variance 1
+        Var(q·k) = I,   so β = 1/√I gives scores of variance 1;   ∂α/∂score = diag(α) − ααᵀ
+
+    McAllester's problems, 2 (papers.bib: mcallester2020problems); He He's lecture, "Why do we need layer
+    normalization"; Vaswani et al. 2017 (papers.bib: vaswani2017attention).
+    """
+    rows, keys = (200 if quick else 4000), 32
+    rng = torch.Generator().manual_seed(seed)
+    curves: dict[str, list[float]] = {"variance": [], "plain": [], "scaled": []}
+    for width in tracked(WIDTHS, progress):
+        query = torch.randn(rows, 1, width, generator=rng, dtype=torch.float64)
+        # A part at a time: the keys are what takes memory.
+        scores = torch.cat(
+            [
+                (part * torch.randn(len(part), keys, width, generator=rng, dtype=torch.float64)).sum(-1)
+                for part in torch.split(query, 500)
+            ]
+        )
+        curves["variance"].append(float((scores / width**0.5).var()))
+        curves["plain"].append(jacobian_norm(scores))
+        curves["scaled"].append(jacobian_norm(scores / width**0.5))
+    return {
+        "variance of scores / √I, I = 1024": curves["variance"][-1],
+        "gradient, unscaled, I = 1": curves["plain"][0],
+        "gradient, unscaled, I = 64": curves["plain"][3],
+        "gradient, unscaled, I = 1024": curves["plain"][-1],
+        "gradient, scaled, I = 1024": curves["scaled"][-1],
+        "width": [*WIDTHS],
+        **curves,
+    }
+
+
+# ---- key_elimination
+
+WIDTH, HEADS = 32, 4
+
+
+@claim(
+    "A single matrix can replace the query and key matrices of a head without loss; it has as many "
+    "parameters if I = J/2.",
+    source=f"{PROBLEMS}, problem 5",
+    measured="A trained Transformer (width J = 32, 4 heads of width I = 8, sinusoidal positions) is "
+    "converted to one matrix W̃ per head; attention weights and log-probabilities are compared on random rows "
+    "of 24 words; then W̃ is cut to lower ranks.",
+    criterion={
+        "no attention weight changes by more than 1e-5": lambda n: (
+            n["largest change of an attention weight"] <= 1e-5
+        ),
+        "no log p changes by more than 1e-4": lambda n: n["largest change of log p"] <= 1e-4,
+        "at rank I it goes back to queries and keys as exactly; at I / 2 it does not (mean change above "
+        "1e-3)": lambda n: (
+            n["largest change of log p, back at rank I"] <= 1e-4
+            and n["mean change of log p, back at rank I / 2"] > 1e-3
+        ),
+        "2·I·J = J² at I = J/2": lambda n: (
+            n["parameters of a head, I = J/2: queries and keys"] == n["parameters of a head: W̃"]
+        ),
+    },
+    draw=chart(
+        lines(
+            "rank",
+            {"error": "back to queries and keys"},
+            f"rank that is kept (I = {WIDTH // HEADS})",
+            "mean change of log p",
+        ),
+        lines(
+            "head width",
+            {"two matrices": "2·I·J", "one matrix": "J²"},
+            f"I (J = {WIDTH})",
+            "parameters of a head",
+        ),
+    ),
+)
+@torch.no_grad()
+def key_elimination(seed: int, quick: bool, progress: Progress) -> Numbers:
+    """W̃[k, j₁, j₂] = (1/√I) Σ_i W^Q[k, i, j₁] W^K[k, i, j₂]: the 2·I·J parameters of a head become J².
+
+    McAllester's problems, 5 (papers.bib: mcallester2020problems); lower ranks by Eckart & Young
+    (papers.bib: eckart1936approximation).
+    """
+    shape = {**TRANSFORMER_LM, "width": WIDTH, "heads": HEADS, "positions": "sinusoidal"}
+    plain = train_model(language("agreement", seed), shape, 40 if quick else 300, seed)
+    progress(0.8)
+    rows = torch.randint(4, plain.vocab_size, (16, 24))
+    keyless = without_keys(plain)
+    words = [tuple(row) for row in rows.tolist()]
+    before, after = (attention_layers(it, words)[1] for it in (plain, keyless))
+    logp = plain(rows)
+    ranks, head_widths = (8, 6, 4, 2, 1), (4, 8, 16, 24)
+    errors = [float((with_keys(keyless, rank)(rows) - logp).abs().mean()) for rank in ranks]
+    both = [costs(WIDTH, width, 1) for width in head_widths]
+    return {
+        "largest change of an attention weight": max(
+            float((one - other).abs().max()) for one, other in zip(before, after, strict=True)
+        ),
+        "largest change of log p": float((keyless(rows) - logp).abs().max()),
+        "largest change of log p, back at rank I": float((with_keys(keyless)(rows) - logp).abs().max()),
+        "mean change of log p, back at rank I / 2": errors[2],
+        "parameters of a head, I = J/2: queries and keys": both[2]["query_key"].parameters,
+        "parameters of a head: W̃": both[2]["keyless"].parameters,
+        "rank": [*ranks],
+        "error": errors,
+        "head width": [*head_widths],
+        "two matrices": [it["query_key"].parameters for it in both],
+        "one matrix": [it["keyless"].parameters for it in both],
+    }
+
+
+# ---- attention_losses
+
+LOSSES: dict[str, list[dict[str, Any]]] = {
+    "plain": [],
+    "focus": [{"kind": "attention_focus", "weight": 0.3}],
+    "near": [{"kind": "attention_near", "weight": 0.05}],
+}
+CAP = 64.0
+
+
+@torch.no_grad()
+def entropy_and_distance(model: Any, rows: list[tuple[int, ...]]) -> tuple[float, float]:
+    """Return mean entropy over all layers, and mean squared distance over all but the last."""
+    batch, layers = attention_layers(model, rows)
+    real_NT = torch.arange(batch.inputs_NT.shape[1]) < batch.lengths_N[:, None]
+    real = real_NT[:, None].expand_as(entropy(layers[0]))
+    spread = torch.stack([entropy(it)[real].mean() for it in layers]).mean()
+    far = torch.stack([distance(it)[real].mean() for it in layers[:-1]]).mean()
+    return float(spread), float(far)
+
+
+@claim(
+    "A loss on the entropy of attention makes heads focus, and a capped loss on squared distances makes them "
+    "attend to near positions, for any window length.",
+    source=f"{PROBLEMS}, problem 1(b) and 1(c)",
+    measured="Transformers of three layers learn an artificial language with distant agreement, alone and "
+    "with either loss (weights 0.3 and 0.05): mean entropy and mean squared distance of attention on new "
+    "sentences.",
+    criterion={
+        "focus halves the entropy": lambda n: n["focus: entropy"] <= 0.5 * n["plain: entropy"],
+        "near halves the squared distance": lambda n: (
+            n["near: squared distance"] <= 0.5 * n["plain: squared distance"]
+        ),
+        "a uniform row costs ln T in focus (1e-4), and the near loss never exceeds its cap": lambda n: (
+            abs(n["entropy of a uniform row, T = 64, less ln T"]) <= 1e-4
+            and n["largest capped distance of uniform rows, T = 8 to 512"] <= CAP
+        ),
+    },
+    draw=chart(
+        bars({f"{name}: entropy": name for name in LOSSES}, "mean entropy of attention, nats"),
+        bars(
+            {f"{name}: squared distance": name for name in LOSSES},
+            "mean squared distance, without the last layer",
+        ),
+        sharey=True,
+    ),
+)
+def attention_losses(seed: int, quick: bool, progress: Progress) -> Numbers:
+    """L_focus = mean H(α),   L_near = mean min(L_max, Σ α (t₁ − t₂)²) below the last layer.
+
+    McAllester's problems, 1(b) and 1(c) (papers.bib: mcallester2020problems). benchmarks/attention.py
+    measures the same on a treebank's sentences.
+    """
+    truth, rng = Agreement(filler=0.8), Random(seed)
+    rows = [(truth.bos, *truth.sample(rng)) for _ in range(100)]
+    numbers: dict[str, float] = {}
+    data, shape = language("agreement", seed, filler=0.8), {**TRANSFORMER_LM, "layers": 3}
+    for name, auxiliary in tracked(LOSSES.items(), progress):
+        model = train_model(data, shape, 20 if quick else 250, seed, auxiliary=auxiliary)
+        spread, far = entropy_and_distance(model, rows)
+        numbers |= {f"{name}: entropy": spread, f"{name}: squared distance": far}
+        excess = excess_loss(model, truth, 40 if quick else 200, 900 + seed)
+        numbers[f"{name}: nats a token above the truth"] = excess
+    # Uniform rows: by hand ln T, and no more than the cap for any length.
+    uniform = {size: torch.full((1, 1, size, size), 1 / size) for size in (8, 64, 512)}
+    return {
+        **numbers,
+        "entropy of a uniform row, T = 64, less ln T": float(entropy(uniform[64]).mean()) - math.log(64),
+        "largest capped distance of uniform rows, T = 8 to 512": max(
+            float(distance(it).clamp(max=CAP).max()) for it in uniform.values()
+        ),
+        "largest distance of uniform rows, T = 512, without the cap": float(distance(uniform[512]).max()),
+    }
+
+
+# ---- loss_shaping
+
+WEIGHTS = (0.0, 0.1, 0.5)
+REGIMES = {"plenty of sentences": (6000, 400), "few sentences": (60, 200)}
+SHAPINGS = {"focus": "attention_focus", "near": "attention_near"}
+
+
+@claim(
+    "Loss shaping can only hurt if training finds the optimum of the population; otherwise it may help "
+    "optimisation or generalisation.",
+    source=f"{PROBLEMS}, problem 1(d)",
+    measured="Transformers learn an artificial language with distant agreement with the focus or the near "
+    "loss at three weights: from 6,000 sentences for 400 updates, and from 60 sentences for 200. "
+    "Cross-entropy on new sentences less the truth's.",
+    criterion={
+        "with plenty of sentences no shaping at any weight helps by more than 0.01 nats": lambda n: all(
+            min(n[f"plenty of sentences, {kind}"][1:]) >= n["plenty of sentences, focus"][0] - 0.01
+            for kind in SHAPINGS
+        ),
+        "with few sentences some shaping helps, by at least 0.02 nats": lambda n: (
+            min(min(n[f"few sentences, {kind}"][1:]) for kind in SHAPINGS)
+            <= n["few sentences, focus"][0] - 0.02
+        ),
+    },
+    draw=chart(
+        *(
+            lines(
+                "weight",
+                {f"{regime}, {kind}": kind for kind in SHAPINGS},
+                "λ (near: × 0.1)",
+                "nats a token above the truth",
+                title=regime,
+            )
+            for regime in REGIMES
+        )
+    ),
+    limits="400 updates do not quite reach the optimum, so the first part is only an approximation.",
+)
+def loss_shaping(seed: int, quick: bool, progress: Progress) -> Numbers:
+    """min_Φ L(Φ) ≤ L(argmin_Φ [L + λ R]):   λ > 0 cannot help on the population.
+
+    McAllester's problems, 1(d) (papers.bib: mcallester2020problems).
+    """
+    sizes = {"nouns": 8, "verbs": 8, "fillers": 8}
+    truth, numbers = Agreement(**sizes), {}
+    todo = [
+        (regime, kind, w) for regime in REGIMES for kind in SHAPINGS for w in WEIGHTS if w or kind == "focus"
+    ]
+    for regime, kind, weight in tracked(todo, progress):
+        sentences, updates = REGIMES[regime]
+        data = language("agreement", seed, sentences, **sizes)
+        loss = {"kind": SHAPINGS[kind], "weight": weight * (0.1 if kind == "near" else 1)}
+        auxiliary = [loss] if weight else []
+        model = train_model(data, TRANSFORMER_LM, 10 if quick else updates, seed, auxiliary=auxiliary)
+        numbers[f"{regime}, {kind} {weight:g}"] = excess_loss(model, truth, 40 if quick else 300, 700 + seed)
+    for regime in REGIMES:
+        numbers[f"{regime}, near 0"] = numbers[f"{regime}, focus 0"]
+    curves = {
+        f"{regime}, {kind}": [numbers[f"{regime}, {kind} {weight:g}"] for weight in WEIGHTS]
+        for regime in REGIMES
+        for kind in SHAPINGS
+    }
+    return {**numbers, "weight": [*WEIGHTS], **curves}

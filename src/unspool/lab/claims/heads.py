@@ -1,0 +1,311 @@
+"""Claims about output heads: the rank of a softmax, and the senses and kernels of KerBS."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unspool.data.known_languages import SenseChain
+from unspool.data.known_languages.known_language import TrueModel
+from unspool.diagnose.softmax_bottleneck import least_error, log_probabilities, smoothed, spectrum
+from unspool.evaluate.teacher_forcing import windows
+from unspool.heads.kerbs import Kerbs
+from unspool.heads.kerbs_kernel import kernel
+from unspool.lab.claim import DEGENERATION, KERBS, Numbers, Progress, claim, tracked
+from unspool.lab.small_models import RNN_LM, TRANSFORMER_LM, excess_loss, language, train_model
+from unspool.plots.seeds import bars, chart, lines
+
+WORDS = 80
+
+# ---- bottleneck_rank
+
+WIDTHS, CONTEXTS, SHARE = (4, 8, 16), 220, 1e-6
+
+
+def _models(seed: int, width: int, updates: int) -> dict[str, Any]:
+    """Return an RNN and a Transformer with a softmax, and one with a mixture of two."""
+    data = language("senses", seed, word_count=WORDS)
+    rnn = {**RNN_LM, "width": width, "tied": False}
+    transformer = {**TRANSFORMER_LM, "width": width, "heads": 2, "layers": 1, "tied": False}
+    shapes = {
+        "recurrent": {**rnn, "head": {"kind": "softmax"}},
+        "Transformer": {**transformer, "head": {"kind": "softmax"}},
+        "mixture of softmaxes": {**rnn, "head": {"kind": "mixture"}},
+    }
+    return {name: train_model(data, shape, updates, seed, lr=1e-2) for name, shape in shapes.items()}
+
+
+def _draw_ranks(figure: Any, runs: Sequence[Numbers]) -> None:
+    kinds = ("recurrent", "Transformer", "mixture of softmaxes")
+    bound = {"d + 1": [width + 1.0 for width in WIDTHS]}
+    curves = [
+        {**run, **bound, **{kind: [run[f"{kind}, d = {width}: rank"] for width in WIDTHS] for kind in kinds}}
+        for run in runs
+    ]
+    errors = {"achieved": "of the model", "least": "no matrix of rank d + 1 has less"}
+    chart(
+        lines("width", {it: it for it in (*kinds, *bound)}, "d", "rank of log p", ylim=(0, None)),
+        lines("width", errors, "d", "‖A − A′‖", ylim=(0, None)),
+    )(figure, curves)
+
+
+@claim(
+    "Log-probabilities of a softmax of width d have rank d + 1 at most, so the distance to the truth is at "
+    "least the norm of its other singular values (Eckart–Young).",
+    source=f"{DEGENERATION}, the softmax bottleneck, equations 1 and 2",
+    measured="An artificial language of 80 words with several senses each, whose truth is known. Recurrent "
+    "models and Transformers of width 4, 8 and 16, and as many mixtures of two softmaxes, are trained; the "
+    "numerical rank of their log-probabilities over 220 contexts, and their distance from the truth "
+    "(impossible words get 1e-6).",
+    criterion={
+        "no softmax exceeds rank d + 1": lambda n: all(
+            n[f"{kind}, d = {w}: rank"] <= w + 1 for kind in ("recurrent", "Transformer") for w in WIDTHS
+        ),
+        "the truth does, and so does a mixture of softmaxes, at every width": lambda n: (
+            n["rank of the truth"] > 17
+            and all(n[f"mixture of softmaxes, d = {w}: rank"] > w + 1 for w in WIDTHS)
+        ),
+        "no model is nearer to the truth than Eckart–Young allows": lambda n: all(
+            a >= b for a, b in zip(n["achieved"], n["least"], strict=True)
+        ),
+    },
+    draw=_draw_ranks,
+)
+@torch.no_grad()
+def bottleneck_rank(seed: int, quick: bool, progress: Progress) -> Numbers:
+    """Measure three widths of three kinds of models on the same contexts.
+
+        A′ = log softmax(W H) = W H − 1·log Σ exp(W H):   rank A′ ≤ d + 1
+        ‖A − A′‖_F ≥ √(Σ_{i > d+1} σᵢ(A)²)                Eckart & Young
+
+    Finlayson et al. 2024, §2 (papers.bib: finlayson2024closing); Yang et al. 2018
+    (papers.bib: yang2018breaking); Eckart & Young 1936 (papers.bib: eckart1936approximation).
+    """
+    truth, rng = SenseChain(word_count=WORDS), Random(seed)
+    rows: list[tuple[int, ...]] = []
+    while sum(len(row) for row in rows) < 2 * CONTEXTS:
+        rows.append((truth.bos, *truth.sample(rng), truth.eos))
+    parts = windows(rows)
+    matrix = smoothed(log_probabilities(TrueModel(truth), parts, CONTEXTS).double().exp(), SHARE)
+    numbers: dict[str, Any] = {"rank of the truth": spectrum(matrix.float()).rank}
+    curves: dict[str, list[float]] = {"least": [], "achieved": []}
+    for width in tracked(WIDTHS, progress):
+        for name, model in _models(seed, width, 20 if quick else 150).items():
+            logp = log_probabilities(model, parts, CONTEXTS)
+            numbers[f"{name}, d = {width}: rank"] = spectrum(logp, model.output_matrix).rank
+            if name == "recurrent":
+                curves["least"].append(least_error(matrix, width + 1))
+                curves["achieved"].append(float((matrix - logp.double()).norm()))
+    for width, least, achieved in zip(WIDTHS, *curves.values(), strict=True):
+        numbers |= {f"least error, d = {width}": least, f"error, d = {width}": achieved}
+    return {**numbers, "width": [*WIDTHS], **curves}
+
+
+# ---- second_sense
+
+WIDTH, EACH, STEPS = 8, 50, 250
+
+
+def descend(head: Kerbs, parameters: Sequence[Any], hidden: Tensor, targets: Tensor, rate: float) -> None:
+    """Take one step of gradient descent."""
+    loss, _ = head.loss(hidden, targets, torch.ones(len(targets)))
+    grads = torch.autograd.grad(loss / len(targets), list(parameters))
+    for parameter, grad in zip(parameters, grads, strict=True):
+        parameter.data -= rate * grad
+
+
+def _clusters(second: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return contexts of word 0 around an axis and `second`, and of words 1 and 2 around ± another axis."""
+    axes = torch.eye(WIDTH)
+    centres = torch.stack([axes[0], second, axes[2], -axes[2]]).repeat_interleave(EACH, 0)
+    hidden = 3 * centres + 0.3 * torch.randn(4 * EACH, WIDTH, generator=rng)
+    return hidden, torch.tensor([0, 0, 1, 2]).repeat_interleave(EACH)
+
+
+@torch.no_grad()
+def _sense_shares(head: Kerbs, hidden: Tensor) -> Tensor:
+    """Return the use of the two senses of word 0 in each part of its contexts: (2, 2)."""
+    scores = kernel(hidden[: 2 * EACH], head.senses_SD, head.theta_S)[:, [0, 3]]
+    return scores.softmax(-1).reshape(2, EACH, 2).mean(1)
+
+
+def _learn(senses_SD: Tensor, hidden: Tensor, targets: Tensor, with_theta: bool) -> list[Tensor]:
+    """Return the use of senses before the first step of gradient descent, and after every step."""
+    head = Kerbs(WIDTH, torch.tensor([0, 1, 2, 0]), 3)
+    head.senses_SD.data = senses_SD
+    learnt = [head.senses_SD, head.theta_S] if with_theta else [head.senses_SD]
+    shares = [_sense_shares(head, hidden)]
+    for _ in range(STEPS):
+        descend(head, learnt, hidden, targets, 0.3)
+        shares.append(_sense_shares(head, hidden))
+    return shares
+
+
+def new_sense(seed: int, copied: bool) -> list[Tensor]:
+    """Start the first sense in the first part, and the second near 0 or as a copy of the first."""
+    rng, axes, angle = torch.Generator().manual_seed(seed), torch.eye(WIDTH), 2 * math.pi / 3
+    hidden, targets = _clusters(math.cos(angle) * axes[0] + math.sin(angle) * axes[1], rng)
+    new = 2 * copied * axes[0] + 0.2 * torch.randn(WIDTH, generator=rng) / WIDTH**0.5
+    senses_SD = torch.stack([2 * axes[0], 2 * axes[2], -2 * axes[2], new])
+    return _learn(senses_SD, hidden, targets, with_theta=False)
+
+
+def random_senses(seed: int) -> list[Tensor]:
+    """Start both senses at random, and learn every θ as well."""
+    rng = torch.Generator().manual_seed(seed)
+    hidden, targets = _clusters(-torch.eye(WIDTH)[0], rng)
+    return _learn(torch.randn(4, WIDTH, generator=rng) / WIDTH**0.5, hidden, targets, with_theta=True)
+
+
+STARTS: dict[str, Callable[[int], list[Tensor]]] = {
+    "begun near 0": partial(new_sense, copied=False),
+    "begun as a copy": partial(new_sense, copied=True),
+    "all begun at random": random_senses,
+}
+
+
+def separation(shares: Tensor) -> float:
+    """Return the smaller use of the assigned sense in its part, for the better assignment."""
+    return float(torch.stack([shares.diagonal().min(), shares.flip(1).diagonal().min()]).max())
+
+
+@claim(
+    "Lemma A.1: KerBS learns several senses. If the contexts of a word are disconnected parts, its senses "
+    "represent one part each.",
+    source=f"{KERBS}, Lemma A.1",
+    measured="Fixed context vectors in 8 dimensions: a word with two clusters, 120° apart (180° in the "
+    "third way), and two other words. One sense starts in the first cluster, the second is new; gradient "
+    "descent for 250 steps.",
+    criterion={
+        f"{name}: in each part, its own sense is used for at least 0.95": lambda n, name=name: (  # type: ignore[misc]
+            n[f"{name}: the part's own sense is used"] >= 0.95
+        )
+        for name in STARTS
+    },
+    draw=chart(
+        lines(
+            "steps",
+            {name: name for name in STARTS},
+            "steps of gradient descent",
+            "how much each part's\nown sense is used there",
+            ylim=(0, 1.03),
+        )
+    ),
+)
+def second_sense(seed: int, quick: bool, progress: Progress) -> Numbers:  # noqa: ARG001
+    """P(s = ⟨i,1⟩ | y = i) → 1 in part 1   ⇒   ∂L/∂w_i² comes from part 2, and w_i² moves there.
+
+    Miao et al. 2019, appendix A, Lemma A.1 (papers.bib: miao2019kernelized).
+    """
+    starts = tracked(STARTS.items(), progress)
+    curves = {name: [separation(shares) for shares in start(seed)[::10]] for name, start in starts}
+    return {
+        **{f"{name}: the part's own sense is used": curve[-1] for name, curve in curves.items()},
+        "steps": [*range(0, STEPS + 1, 10)],
+        **curves,
+    }
+
+
+# ---- wider_senses
+
+SPREADS = tuple(0.3 + 0.2 * k for k in range(8))
+
+
+def learnt_theta(seed: int, spread: float) -> float:
+    """Learn only θ of one word in a cluster, among twenty other words."""
+    rng = torch.Generator().manual_seed(seed)
+    near = torch.eye(WIDTH)[0] + spread * torch.randn(2 * EACH, WIDTH, generator=rng) / WIDTH**0.5
+    contexts = torch.cat([near, torch.randn(2 * EACH, WIDTH, generator=rng)])
+    hidden = 8**0.5 * torch.nn.functional.normalize(contexts, dim=-1)
+    targets = torch.cat([torch.zeros(2 * EACH).long(), 1 + torch.arange(2 * EACH) % 20])
+    head = Kerbs(WIDTH, torch.arange(21), 21)
+    head.senses_SD.data = torch.zeros(21, WIDTH)
+    head.senses_SD.data[0, 0] = 1.5 * 8**0.5
+    for _ in range(60):
+        descend(head, [head.theta_S], hidden, targets, 5.0)
+    return float(head.theta_S.detach()[0])
+
+
+@claim(
+    "Lemma A.2: KerBS learns variances. The wider a word's contexts are spread, the larger is its θ.",
+    source=f"{KERBS}, Lemma A.2",
+    measured="Fixed context vectors in 8 dimensions: one word's around an axis, at eight spreads, and "
+    "twenty other words' anywhere. Only the word's θ is learnt, by 60 steps of gradient descent.",
+    criterion={
+        "θ rises at 6 or more of the 7 steps of the spread": lambda n: (
+            n["steps of the spread at which θ rises, of 7"] >= 6
+        ),
+        "from the narrowest to the widest by more than 1": lambda n: n["θ, widest"] - n["θ, narrowest"] > 1,
+    },
+    draw=chart(lines("spread", {"θ": "θ of the word"}, "spread of the word's contexts", "θ learnt")),
+    limits="The appendix proves it for small θ and one sense, with an equation (11) that has no positive "
+    "root as printed; what is measured is the statement.",
+)
+def wider_senses(seed: int, quick: bool, progress: Progress) -> Numbers:  # noqa: ARG001
+    """K_θ(h, w) = |h||w| (a exp(−θ cos(h, w)) − a):   a larger θ is flatter at small angles.
+
+    Miao et al. 2019, appendix A, Lemma A.2 (papers.bib: miao2019kernelized).
+    """
+    thetas = [learnt_theta(seed, spread) for spread in tracked(SPREADS, progress)]
+    return {
+        "θ, narrowest": thetas[0],
+        "θ, widest": thetas[-1],
+        "steps of the spread at which θ rises, of 7": sum(b > a for a, b in pairwise(thetas)),
+        "spread": [*SPREADS],
+        "θ": thetas,
+    }
+
+
+# ---- kerbs_against_softmax
+
+SOFTMAX_HEAD = {"kind": "softmax", "tied": False}
+KERBS_HEAD = {"kind": "kerbs", "senses": 2.0}
+REALLOCATE = [{"kind": "kerbs_reallocate", "every": 20, "share": 0.1, "rate": 0.05}]
+HEADS: dict[str, tuple[int, dict[str, Any], list[dict[str, Any]]]] = {
+    "softmax": (16, SOFTMAX_HEAD, []),
+    "softmax, wider": (21, SOFTMAX_HEAD, []),
+    "KerBS": (16, KERBS_HEAD, REALLOCATE),
+    "KerBS, no kernel": (16, {**KERBS_HEAD, "kernel": False}, REALLOCATE),
+    "KerBS, no allocation": (16, KERBS_HEAD, []),
+}
+"""Name → width, head and training hooks."""
+
+
+@claim(
+    "A head with several senses per word, a kernel and dynamic reallocation of senses (KerBS) predicts "
+    "better than a softmax, and each of the three helps.",
+    source=f"{KERBS}, appendix B, with the results of section 4",
+    measured="GRU language models (width 16) of an artificial language in which words have one to four "
+    "senses: 400 updates, the same batches. Cross-entropy on held-out sentences less that of the truth. The "
+    "wider softmax (21) has about as many weights as KerBS with two senses a word.",
+    criterion={
+        "KerBS is nearer to the truth than a softmax of the same width": lambda n: n["KerBS"] < n["softmax"],
+        "… and than one with as many weights": lambda n: n["KerBS"] < n["softmax, wider"],
+        "… and than itself without the kernel": lambda n: n["KerBS"] < n["KerBS, no kernel"],
+        "… and than itself without reallocation": lambda n: n["KerBS"] < n["KerBS, no allocation"],
+    },
+    draw=chart(bars({name: name for name in HEADS}, "nats a token above the truth (less is better)")),
+    limits="The paper's results are BLEU of translations and perplexities of real text with models hundreds "
+    "of times as large; benchmarks/heads.py measures those on real text.",
+)
+def kerbs_against_softmax(seed: int, quick: bool, progress: Progress) -> Numbers:
+    """P(y = i) = Σ_j P(s = ⟨i,j⟩),   P(s) = softmax of K_θ(h, w_s)     against   softmax(W h).
+
+    Miao et al. 2019, §4 and appendix B (papers.bib: miao2019kernelized).
+    """
+    truth = SenseChain(word_count=WORDS, seed=seed)
+    data = language("senses", seed, 4000, word_count=WORDS, seed=seed)
+    numbers: dict[str, float] = {}
+    for name, (width, head, hooks) in tracked(HEADS.items(), progress):
+        shape = {**RNN_LM, "width": width, "head": head}
+        model = train_model(data, shape, 30 if quick else 400, seed, lr=1e-2, hooks=hooks)
+        numbers[name] = excess_loss(model, truth, 60 if quick else 300, 1000 + seed)
+        numbers[f"{name}: weights"] = sum(it.numel() for it in model.parameters())
+    return numbers

@@ -1,0 +1,161 @@
+"""Claims about loops: greedy search of a trigram model, and the rate of loops by temperature."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+import unspool as us
+from unspool.lab.claim import PROBLEMS, Numbers, Progress, claim, points
+from unspool.lab.small_models import OPENINGS, language, train_model
+from unspool.plots.canvas import BLUE, RED
+from unspool.plots.seeds import chart, lines
+
+
+def train_trigram(seed: int, words: int, updates: int) -> Any:
+    """Train a trigram model of a language of order 2."""
+    data = language("zipf_markov", seed, 2000, word_count=words, order=2, seed=seed)
+    return train_model(data, {"kind": "trigram", "width": 16, "inner_width": 32}, updates, seed, lr=1e-2)
+
+
+def loop_share(model: Any, prompts: Sequence[Any], decoder: Any, tokens: int, seed: int) -> float:
+    """Return the share of texts that end in a loop."""
+    outs = us.generate(model, prompts, decoder, max_new_tokens=tokens, seed=seed)
+    return sum(us.find_loop(out.tokens) is not None for out in outs) / len(outs)
+
+
+# ---- greedy_trigram
+
+
+def walk(following: Sequence[Sequence[int]], pair: tuple[int, int]) -> tuple[int, int]:
+    """Return the number of pairs until one repeats, and the length of the loop."""
+    seen: dict[tuple[int, int], int] = {}
+    while pair not in seen:
+        seen[pair] = len(seen)
+        pair = (pair[1], following[pair[0]][pair[1]])
+    return len(seen), len(seen) - seen[pair]
+
+
+def _draw_walks(figure: Any, runs: Sequence[Any]) -> None:
+    axes = figure.subplots()
+    for run in runs:
+        steps = run["steps"]
+        axes.plot([100 * at / max(1, len(steps) - 1) for at in range(len(steps))], steps, color=BLUE)
+    axes.axhline(runs[0]["bound, V² + 1"], color=RED, label="V² + 1: no walk can be longer")
+    axes.set(xlabel="pairs of words to begin with, %", ylabel="pairs until one comes again", yscale="log")
+    axes.legend(frameon=False)
+
+
+@claim(
+    "At zero temperature a trigram model must repeat a pair of words, and loops from there on.",
+    source=f"{PROBLEMS}, problem 4",
+    measured="A neural trigram model learns an artificial language of order 2. Every pair of words is "
+    "followed, by a table of the model's most probable words, until a pair repeats; from 40 pairs, greedy "
+    "search and sampling continue for more than three times the longest walk.",
+    criterion={
+        "no walk is longer than V² + 1 pairs": lambda n: (
+            n["pairs before one comes again, most"] <= n["bound, V² + 1"]
+        ),
+        "every greedy text ends in a circle": lambda n: n["greedy texts that end in a circle"] == 1.0,
+        "at most 1 in 10 sampled texts does": lambda n: n["sampled texts that end in a circle"] <= 0.1,
+    },
+    draw=_draw_walks,
+)
+def greedy_trigram(seed: int, quick: bool, progress: Progress) -> Numbers:
+    """Follow every pair of words with a table of the most probable words, and generate from some.
+
+        w_{t+2} = argmax_w h(e(w_t), e(w_{t+1}))ᵀ e(w):   the next pair is a function of the last,
+        so some pair occurs twice within V² + 1 pairs, and everything after it repeats
+
+    McAllester's problems, 4 (papers.bib: mcallester2020problems); Bengio et al. 2003
+    (papers.bib: bengio2003neural).
+    """
+    model = train_trigram(seed, 20 if quick else 60, 60 if quick else 400)
+    progress(0.6)
+    size = model.vocab_size
+    pairs = torch.cartesian_prod(torch.arange(size), torch.arange(size))
+    with torch.no_grad():
+        best_P = model(pairs)[:, -1].argmax(-1).tolist()
+    following = [best_P[row * size : (row + 1) * size] for row in range(size)]
+    walks = [walk(following, (one, two)) for one in range(size) for two in range(size)]
+    starts = [pairs[int(at)].tolist() for at in torch.randperm(len(pairs))[:40]]
+    most = max(steps for steps, _ in walks)
+    length = 3 * most + 12
+    never = us.MinLength(length)  # EOS would end the loop
+    return {
+        "V": size,
+        "bound, V² + 1": size**2 + 1,
+        "pairs before one comes again, most": most,
+        "pairs before one comes again, mean": sum(steps for steps, _ in walks) / len(walks),
+        "length of the circle, mean": sum(circle for _, circle in walks) / len(walks),
+        "greedy texts that end in a circle": loop_share(model, starts, us.Greedy(never), length, seed),
+        "sampled texts that end in a circle": loop_share(model, starts, us.Sample(never), length, seed),
+        "steps": sorted(float(steps) for steps, _ in walks)[:: max(1, len(walks) // 200)],
+    }
+
+
+# ---- loop_rate
+
+BETAS = (1.0, 1.5, 2.0, 4.0, 8.0, 32.0)
+
+
+def loop_rates(model: Any, prompts: Sequence[Any], tokens: int, seed: int) -> list[float]:
+    """Return the share of texts that end in a loop, at every β and, last, with greedy search."""
+    never = us.MinLength(tokens)  # a text that ends cannot loop
+    decoders = [*(us.Sample(never, us.Temperature(1 / beta)) for beta in BETAS), us.Greedy(never)]
+    return [loop_share(model, prompts, decoder, tokens, seed) for decoder in decoders]
+
+
+def rises(curve: Sequence[float], slack: float = 0.03) -> bool:
+    """Whether a curve never falls by more than `slack`, which allows for chance."""
+    return all(after >= before - slack for before, after in pairwise(curve))
+
+
+@claim(
+    "The lower the temperature, the more texts run into a loop, in trigram models and in Transformers.",
+    source=f"{PROBLEMS}, problem 4",
+    measured="100 texts of 200 words from a trigram model, and 64 texts of 128 tokens from the built-in "
+    "Transformer `bible` (16 openings, 4 samples each; the end of the text is forbidden), at six "
+    "temperatures and under greedy search. A text loops if its last tokens are exactly periodic (three "
+    "times, 6 tokens or more).",
+    criterion={
+        "trigram: the rate never falls by more than 0.03 as β rises": lambda n: rises(n["trigram"]),
+        "trigram: at most 0.1 at β = 1, and 1 under greedy search": lambda n: (
+            n["trigram"][0] <= 0.1 and n["trigram"][-1] == 1
+        ),
+        "Transformer: the rate never falls by more than 0.03": lambda n: rises(n["Transformer"]),
+        "Transformer: at most 0.1 at β = 1, and at least 0.5 under greedy search": lambda n: (
+            n["Transformer"][0] <= 0.1 and n["Transformer"][-1] >= 0.5
+        ),
+    },
+    draw=chart(
+        lines(
+            "β",
+            {"trigram": "trigram model", "Transformer": "Transformer (built-in, 2 M weights)"},
+            "β = 1 / temperature",
+            "texts that end in a loop",
+            ticks={**{beta: f"{beta:g}" for beta in BETAS}, 128.0: "greedy"},
+            xscale="log",
+            ylim=(-0.03, 1.03),
+        )
+    ),
+)
+def loop_rate(seed: int, quick: bool, progress: Progress) -> Numbers:
+    """p(w | …) ∝ exp(β · log p̂(w | …)),   trained at β = 1, used at other β.
+
+    McAllester's problems, 4 (papers.bib: mcallester2020problems); Holtzman et al. 2020
+    (papers.bib: holtzman2020curious).
+    """
+    trigram = train_trigram(seed, 60, 60 if quick else 400)
+    pairs = [[4 + (seed + 7 * at) % 60, 4 + (3 * at) % 60] for at in range(24 if quick else 100)]
+    curves = {"trigram": loop_rates(trigram, pairs, 100 if quick else 200, seed)}
+    progress(0.5)
+    openings = (OPENINGS * 4)[: 12 if quick else 64]
+    curves["Transformer"] = loop_rates(us.load("bible"), openings, 60 if quick else 128, seed)
+    numbers: dict[str, float] = {}
+    for name, curve in curves.items():
+        numbers |= {**points("{}, β = {:g}", BETAS, {name: curve}), f"{name}, greedy": curve[-1]}
+    return {**numbers, "β": [*BETAS, 128.0], **curves}

@@ -1,0 +1,252 @@
+"""Claims about truncation: one k for all contexts, a safe threshold, and the basis-aware test.
+
+All are measured on a trigram model of an artificial language whose true probabilities are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import unspool as us
+from unspool.basis import BasisTest
+from unspool.data.known_languages import ZipfMarkov
+from unspool.diagnose.overestimation import failures, optimality_gap, underestimation
+from unspool.lab.claim import DEGENERATION, LECTURE, Numbers, Progress, claim
+from unspool.lab.small_models import at_optimum, sample_contexts, train_narrow
+from unspool.plots.canvas import RED
+from unspool.plots.seeds import bars, chart, lines
+
+# ---- one_k
+
+KS = (1, 2, 4, 8, 16, 32)
+PS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98)
+
+
+def overlap(kept_CV: Tensor, true_CV: Tensor) -> float:
+    """Return the mean F₁ = 2|K ∩ S| / (|K| + |S|) of kept and possible words."""
+    possible_CV = true_CV > 0
+    both_C = (kept_CV & possible_CV).sum(-1).double()
+    return float((2 * both_C / (kept_CV.sum(-1) + possible_CV.sum(-1))).mean())
+
+
+@claim(
+    "A single k for different next-word distributions is suboptimal; top-p, whose k is dynamic, fits them.",
+    source=f"{LECTURE}, Truncated sampling: which k to choose?",
+    measured="An artificial language in which 1 to 32 words can follow a context. F₁ of the words that top-k "
+    "and top-p keep and the possible ones, for six settings each: on the truth mixed with 5 % of "
+    "noise, and on a trained model.",
+    criterion={
+        "contexts differ: 90 % quantile of possible words at least 5 times the 10 % quantile": lambda n: (
+            n["… 90 % have at most"] >= 5 * n["words that can follow, 10 % of contexts have at most"]
+        ),
+        "truth with a tail: the best p is at least 0.05 better than the best k": lambda n: (
+            n["truth with a tail: best of one p"] >= n["truth with a tail: best of one k"] + 0.05
+        ),
+        "trained model: the best p is at least 0.05 better than the best k": lambda n: (
+            n["trained model: best of one p"] >= n["trained model: best of one k"] + 0.05
+        ),
+    },
+    draw=chart(
+        *(
+            lines(
+                "setting",
+                {f"{name}: top-k": "top-k", f"{name}: top-p": "top-p"},
+                "k above, p below",
+                "F₁ of kept and possible words",
+                ticks={at: f"{k}\n{p:g}" for at, (k, p) in enumerate(zip(KS, PS, strict=True))},
+                title=name,
+            )
+            for name in ("truth with a tail", "trained model")
+        ),
+        sharey=True,
+    ),
+)
+@torch.no_grad()
+def one_k(seed: int, quick: bool, progress: Progress) -> Numbers:
+    """Top-k keeps k words everywhere;   top-p keeps the fewest words that have mass p.
+
+    Holtzman et al. 2020, §3 (papers.bib: holtzman2020curious); Fan et al. 2018
+    (papers.bib: fan2018hierarchical).
+    """
+    language = ZipfMarkov(word_count=150, branching=32, decay=0.5, seed=seed)
+    model = train_narrow(language, 64, 4000, 60 if quick else 700, 512, seed)
+    progress(0.8)
+    context_C2, true_CV = sample_contexts(language, 60 if quick else 500, seed)
+    # Not all words of the tail alike: what is equally probable cannot be cut apart.
+    noise_CV = torch.empty_like(true_CV).exponential_(generator=torch.Generator().manual_seed(seed))
+    tail_CV = (0.95 * true_CV + 0.05 * noise_CV / noise_CV.sum(-1, keepdim=True)).log()
+    numbers: dict[str, Any] = {}
+    for name, logp_CV in {"truth with a tail": tail_CV.float(), "trained model": model(context_C2)}.items():
+        by_k = [overlap(us.survivors(us.TopK(k), logp_CV), true_CV) for k in KS]
+        by_p = [overlap(us.survivors(us.TopP(p), logp_CV), true_CV) for p in PS]
+        numbers |= {f"{name}: top-k": by_k, f"{name}: top-p": by_p}
+        numbers |= {f"{name}: best of one k": max(by_k), f"{name}: best of one p": max(by_p)}
+    sizes_C = (true_CV > 0).sum(-1).double()
+    return {
+        "words that can follow, 10 % of contexts have at most": float(sizes_C.quantile(0.1)),
+        "… 90 % have at most": float(sizes_C.quantile(0.9)),
+        **numbers,
+        "setting": [*range(len(KS))],
+    }
+
+
+# ---- safe_threshold
+
+TAUS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.6)
+
+
+def _draw_thresholds(figure: Any, runs: Sequence[Numbers]) -> None:
+    axes = figure.subplots()
+    names = {"share": "of the tokens kept", "mass": "of the probability kept"}
+    xlabel = "a fixed threshold (dotted: τ of the median δ)"
+    lines("threshold", names, xlabel, "impossible", xscale="log")(axes, runs)
+    for run in runs:
+        axes.axvline(run["τ = 1 − e^(−δ), of the median δ"], color=RED, alpha=0.5, linestyle=":")
+
+
+@claim(
+    "Truncation at a threshold above 1 − e^(−δ) samples only tokens that are truly possible, where δ bounds "
+    "how far log-probabilities are underestimated.",
+    source=f"{DEGENERATION}, Theorem 1 and Corollary 1",
+    measured="A trigram model with a softmax of width 8 learns an artificial language of 100 words whose "
+    "truth is known. For each of 400 contexts, δ is computed, and the tokens above τ = 1 − e^(−δ) are "
+    "compared with the possible ones.",
+    criterion={
+        "there are tokens above their context's τ, and none of them is impossible": lambda n: (
+            n["kept above τ"] > 0 and n["impossible among them"] == 0
+        ),
+        "no probability is overestimated by more than its context's τ (1e-6)": lambda n: (
+            n["largest overestimation beyond its context's τ"] <= 1e-6
+        ),
+        "it is the threshold that does it: above τ / 10, impossible tokens are kept": lambda n: (
+            n["impossible above τ / 10"] > 0
+        ),
+    },
+    draw=_draw_thresholds,
+    limits="The theorem is exact, so only its premises could fail; its price is the share of the truth that "
+    "the threshold discards, which is reported. δ is known here because the truth is; for a real model it "
+    "must be estimated.",
+)
+@torch.no_grad()
+def safe_threshold(seed: int, quick: bool, progress: Progress) -> Numbers:
+    """log p* − log p̂ ≤ δ everywhere  ⇒  p̂ − p* ≤ 1 − e^(−δ) = τ  ⇒  (p̂ᵢ > τ ⇒ p*ᵢ > 0).
+
+    Finlayson et al. 2024, §3, Theorem 1 and Corollary 1 (papers.bib: finlayson2024closing).
+    """
+    language = ZipfMarkov(word_count=100, branching=12, seed=seed)
+    model = train_narrow(language, 8, 3000, 60 if quick else 600, 512, seed)
+    progress(0.8)
+    context_C2, true_CV = sample_contexts(language, 60 if quick else 400, seed)
+    logp_CV = model(context_C2)
+    kept = impossible = tenth_impossible = 0
+    recall = worst = 0.0
+    for true_V, logp_V in zip(true_CV[:, None], logp_CV[:, None], strict=True):
+        under = underestimation(logp_V, true_V)
+        worst = max(worst, under.overestimation - under.tau)
+        above = failures(logp_V, true_V, min(under.tau, 1 - 1e-12))
+        kept, impossible = kept + above.kept, impossible + above.impossible
+        recall += float(true_V[logp_V.double().exp() > under.tau].sum()) / len(true_CV)
+        tenth_impossible += failures(logp_V, true_V, under.tau / 10).impossible
+    overall = underestimation(logp_CV, true_CV)
+    by_tau = [failures(logp_CV, true_CV, tau) for tau in TAUS]
+    return {
+        "δ, the largest anywhere": overall.delta,
+        "δ of a context, median": overall.quantiles[0.5],
+        "τ = 1 − e^(−δ), of the median δ": 1 - float(torch.tensor(-overall.quantiles[0.5]).exp()),
+        "largest overestimation beyond its context's τ": worst,
+        "kept above τ": kept,
+        "impossible among them": impossible,
+        "impossible above τ / 10": tenth_impossible,
+        "of the truth's mass, still possible above τ": recall,
+        "threshold": [*TAUS],
+        "share": [it.share for it in by_tau],
+        "mass": [it.mass for it in by_tau],
+    }
+
+
+# ---- basis_aware_keeps
+
+
+def compare_tests(test: BasisTest, logp_CV: Tensor, true_CV: Tensor) -> dict[str, float]:
+    """Apply threshold and basis-aware test in every context, with δ of the context."""
+    counts = dict.fromkeys(("threshold", "threshold wrong", "test", "test wrong"), 0.0)
+    recall = {"threshold": 0.0, "test": 0.0}
+    for logp_V, true_V in zip(logp_CV.double(), true_CV.double(), strict=True):
+        p_V = logp_V.exp() / logp_V.exp().sum()
+        tau = min(underestimation(logp_V[None], true_V[None]).tau, 1 - 1e-9)
+        kept = {"threshold": p_V > tau, "test": torch.from_numpy(test.mask(p_V.numpy(), tau))}
+        for name, kept_V in kept.items():
+            counts[name] += int((kept_V & (true_V > 0)).sum())
+            counts[f"{name} wrong"] += int((kept_V & (true_V == 0)).sum())
+            recall[name] += float(true_V[kept_V].sum()) / len(logp_CV)
+    return {**counts, **{f"{name} recall": share for name, share in recall.items()}}
+
+
+@claim(
+    "Threshold sampling discards true tokens; the basis-aware test keeps many of them without keeping "
+    "impossible ones.",
+    source=f"{DEGENERATION}, Theorem 2 and the example of figure 3",
+    measured="The model of safe_threshold, twice: as trained, and with the hidden vectors that are best for "
+    "the truth (there Wᵀp̂ = Wᵀp*, as the theorem requires). In each of 120 contexts, with δ of the "
+    "context, a threshold at 1 − e^(−δ) and the basis-aware test at full rank.",
+    criterion={
+        "at the optimum the test keeps no impossible token": lambda n: n["at the optimum: test wrong"] == 0,
+        "at the optimum the test leaves at least 0.05 more of the truth's mass than the "
+        "threshold": lambda n: (
+            n["at the optimum: test recall"] >= n["at the optimum: threshold recall"] + 0.05
+        ),
+        "as trained, at least 95 % of the tokens that the test adds are possible": lambda n: (
+            n["as trained: of what the test adds, possible"] >= 0.95
+        ),
+        "the document's worked example comes out": lambda n: n["worked example as in the document"] == 1.0,
+    },
+    draw=chart(
+        bars(
+            {
+                f"{kind}: {rule} recall": f"{kind}, {label}"
+                for kind in ("at the optimum", "as trained")
+                for rule, label in (("threshold", "threshold"), ("test", "basis-aware"))
+            },
+            "of the truth's mass, what can still be drawn at τ = 1 − e^(−δ)",
+            xlim=(0, 1),
+        )
+    ),
+    limits="Contexts whose best hidden vector is infinite (the truth is on the edge of the model's range) "
+    "are left out of the optimum.",
+)
+@torch.no_grad()
+def basis_aware_keeps(seed: int, quick: bool, progress: Progress) -> Numbers:
+    """A threshold accepts if p̂ᵢ > 1 − e^(−δ); the basis-aware test accepts more.
+
+        accept i  ⇔  no p with Wᵀp = Wᵀp̂, 0 ≤ p ≤ e^δ p̂, pᵢ = 0
+
+    Finlayson et al. 2024, §4, Theorem 2 and figure 3 (papers.bib: finlayson2024closing).
+    """
+    language = ZipfMarkov(word_count=100, branching=12, seed=seed)
+    model = train_narrow(language, 8, 3000, 60 if quick else 600, 512, seed)
+    progress(0.4)
+    context_C2, true_CV = sample_contexts(language, 15 if quick else 120, seed)
+    matrix_VD = model.head.weight.detach()
+    best_CV = at_optimum(matrix_VD, true_CV, pull=0.0)
+    reached_C = optimality_gap(best_CV, true_CV, matrix_VD).residual_C < 1e-12
+    progress(0.6)
+    test = BasisTest(matrix_VD)
+    optimal = compare_tests(test, best_CV[reached_C], true_CV[reached_C])
+    progress(0.8)
+    trained = compare_tests(test, model(context_C2), true_CV)
+    # The document's example: δ = log 1.9, p̂ = (.331, .498, .171); tokens 2 and 3 are accepted.
+    w, hidden = torch.tensor([[0.55], [0.71], [0.29]], dtype=torch.float64), 2.55
+    example = BasisTest(w).mask((w[:, 0] * hidden).softmax(-1).numpy(), 1 - 1 / 1.9).tolist()
+    gain = trained["test"] + trained["test wrong"] - trained["threshold"] - trained["threshold wrong"]
+    wrong = trained["test wrong"] - trained["threshold wrong"]
+    return {
+        "contexts at the optimum": int(reached_C.sum()),
+        **{f"at the optimum: {name}": value for name, value in optimal.items()},
+        **{f"as trained: {name}": value for name, value in trained.items()},
+        "as trained: of what the test adds, possible": 1 - wrong / gain if gain else 0.0,
+        "worked example as in the document": float(example == [False, True, True]),
+    }
