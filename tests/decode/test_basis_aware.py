@@ -243,8 +243,8 @@ def test_above_the_rank_that_is_affordable_the_kappa_rule_decides_and_says_so():
     counted = Counter(name for out in outs for name in out.stats)
     assert {name for name in counted if ": " in name} == {"accepted: kappa rule", "rejected: kappa rule"}
     p = (model.output_matrix @ model.hidden).softmax(-1).double().numpy()
-    kept = KappaRule.typical(7).mask(p, tau) | (p >= tau)
-    assert {out.tokens[0] for out in outs} <= set(kept.nonzero()[0].tolist())
+    step = KappaRule.typical(7).step(p)
+    assert all(p[token] >= tau or step.accepts(token, tau=tau) for token in {out.tokens[0] for out in outs})
 
 
 def test_a_rule_of_the_models_own_is_taken():
@@ -264,9 +264,9 @@ def test_the_row_lengths_of_a_rule_are_used_and_said():
     decoder = Sample(BasisAware(tau, rank=6, exact_up_to=5, rule=rule))
     with pytest.warns(UserWarning, match="the one given, with row lengths"):
         outs = generate(model, [0], decoder, n=300, seed=0, max_new_tokens=1)
-    kept = rule.mask(p, tau)
-    assert not kept[p.argmax()]  # by its short row alone
-    assert {out.tokens[0] for out in outs} <= set(kept.nonzero()[0].tolist())
+    step = rule.step(p)
+    assert not step.accepts(int(p.argmax()), tau=tau)  # by its short row alone
+    assert all(step.accepts(token, tau=tau) for token in {out.tokens[0] for out in outs})
 
 
 def test_row_lengths_of_another_model_are_refused():

@@ -1,8 +1,8 @@
-from unspool.decode.delegating import DelegatingModel, SameTokens, original
+from unspool.decode.delegating import DelegatingModel, original
 from unspool.testing import random_table
 
 
-def test_it_says_of_itself_what_the_model_would():
+def test_a_delegating_model_has_the_properties_of_its_model():
     model = random_table(7, seed=1)
     other = DelegatingModel(model)
     for name in (
@@ -15,18 +15,10 @@ def test_it_says_of_itself_what_the_model_would():
         "output_matrix",
     ):
         assert getattr(other, name) == getattr(model, name)
-    assert other.rewindable is None  # what it can do is another question
+    assert other.rewindable is None
 
 
-def test_the_same_tokens_are_no_same_matrix():
-    class Other(SameTokens):
-        model = random_table(7, seed=1)
-
-    assert (Other().vocab_size, Other().tokenizer, Other().is_encoder_decoder) == (7, None, False)
-    assert Other().output_matrix is Other().rank_limit is None
-
-
-def test_the_original_is_found_behind_all_who_stand_in():
+def test_original_unwraps_all_delegating_models():
     model = random_table(7, seed=1)
     assert (
         original(model)

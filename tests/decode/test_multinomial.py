@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 from scipy.stats import chisquare
 
-from unspool.decode.multinomial import BLOCK, Multinomial, draw_uniform, invert, parts
+from unspool.decode.multinomial import Multinomial, draw_uniform, invert
 from unspool.interfaces import Step
 
 
@@ -34,12 +34,12 @@ def test_weights_need_no_total_of_one():
 
 @settings(deadline=None, max_examples=60)
 @given(
-    vocabulary=st.sampled_from([1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 1000]),
+    vocabulary=st.sampled_from([1, 2, 255, 1000]),
     seed=st.integers(0, 2**30),
     alive=st.floats(0.01, 1),
     u=st.floats(0, 1, exclude_max=True),
 )
-def test_two_levels_are_one_cumulative_sum(vocabulary, seed, alive, u):
+def test_invert_finds_the_token_at_a_share_of_the_mass(vocabulary, seed, alive, u):
     rng = torch.Generator().manual_seed(seed)
     weight = torch.rand(1, vocabulary, generator=rng) ** 8
     weight[torch.rand(1, vocabulary, generator=rng) > alive] = 0
@@ -52,7 +52,7 @@ def test_two_levels_are_one_cumulative_sum(vocabulary, seed, alive, u):
 
 
 def test_the_end_of_the_scale_is_the_last_token_with_mass():
-    weight = torch.zeros(1, 3 * BLOCK + 5)
+    weight = torch.zeros(1, 773)
     weight[0, 7], weight[0, 300] = 1e-30, 1.0
     almost_one = torch.tensor([math.nextafter(1.0, 0.0)], dtype=torch.float64)
     assert invert(weight, almost_one).tolist() == [300]
@@ -77,9 +77,7 @@ def test_frequencies_match_the_distribution(vocabulary):
     assert chisquare(counts.numpy(), 20_000 * p.double().numpy() / p.double().sum().item()).pvalue > 1e-3
 
 
-def test_portions_are_all_the_rows_once_and_change_nothing(monkeypatch):
-    assert [list(range(7))[part] for part in parts(7, 200_000)] == [[0, 1, 2, 3, 4], [5, 6]]
-    assert parts(2, 10**9) == [slice(0, 1), slice(1, 2)]
+def test_draws_do_not_depend_on_the_size_of_the_chunks(monkeypatch):
     rows = torch.randn(9, 700, generator=torch.Generator().manual_seed(0)).log_softmax(dim=-1)
     whole = Multinomial().draw(rows, Step(rows), [Random(i) for i in range(9)])
     monkeypatch.setattr("unspool.decode.multinomial.CHUNK_SCORES", 1500)

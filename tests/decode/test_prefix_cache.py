@@ -1,9 +1,7 @@
 import torch
 from hypothesis import given, strategies as st
 
-from unspool.decode.prefix_cache import PrefixCache, PrefixMatch, Slot, SlotState, longest_match, plan_prefill
-
-LONG = list(range(100))
+from unspool.decode.prefix_cache import PrefixCache, Slot, SlotState, longest_match
 
 
 def test_longest_match_by_hand():
@@ -42,20 +40,11 @@ def test_the_least_recently_used_row_is_evicted_first_and_a_longer_row_replaces_
     assert [slot.rows for slot in cache.slots] == [[1], [3]]
 
 
-def test_prompts_with_a_common_prefix_wait_for_the_first_of_them():
-    tokens = []
-    prompts = [[*LONG, 1], [*LONG, 2], [5, 6], [*LONG[:50], 3]]
-    now, later = plan_prefill(tokens, prompts, [0, 1, 2, 3])
-    assert [match.prompt for match in now] == [0, 2, 3]  # 50 shared tokens are not worth another pass
-    assert all(match.length == 0 for match in now)
-    assert later == [1]
-    tokens += [prompts[0], prompts[2], prompts[3]]
-    assert plan_prefill(tokens, prompts, later) == ([PrefixMatch(1, 0, 100)], [])
-
-
-def test_the_last_token_is_always_read():
-    matches, _ = plan_prefill([[1, 2, 3, 4]], [[1, 2, 3], [1, 2, 3, 4, 5]], [0, 1])
-    assert matches == [PrefixMatch(0, 0, 2), PrefixMatch(1, 0, 4)]
+def test_a_row_of_another_owner_is_not_replaced():
+    cache = PrefixCache(max_bytes=9)
+    cache.insert(0, [[1], [1, 2]], "anna")
+    cache.insert(1, [[1], [1, 2]], "ben")
+    assert [(slot.rows, slot.owner) for slot in cache.slots] == [([0], "anna"), ([1], "ben")]
 
 
 def test_selecting_rows_of_a_state_does_not_change_its_slot():

@@ -3,14 +3,17 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from itertools import pairwise
 
 import pytest
 import torch
 
 import unspool as us
+from unspool.decode.prefill import Prefill
+from unspool.models.transformer_lm import TransformerConfig
 from unspool.models.trigram import TrigramConfig
-from unspool.serve.scheduler import PerRequestBatch, Scheduler, split_calls
-from unspool.serve.shared_model import BatchCall, DecodeCall, PrefillCall, RequestCancelled, RequestTimeout
+from unspool.serve.scheduler import PerRequestBatch, Scheduler
+from unspool.serve.shared_model import BatchCall, RequestCancelled, RequestTimeout
 from unspool.testing import TableModel, random_table
 
 SEARCHES = [
@@ -198,10 +201,16 @@ def test_a_closed_engine_says_so(scheduler_of):
         asker.start([[1]])
 
 
+def read(batch, *requests):
+    prefills = [Prefill(prompts) for prompts in requests]
+    batch.advance(prefills, 100)
+    return [prefill.result for prefill in prefills]
+
+
 def test_every_asker_has_a_state_of_its_own():
     model = TableModel(lambda row: [0.25, 0.75] if row[-1] else [0.5, 0.5], context=3)
     batch = PerRequestBatch(model)
-    (first, a), bad, (_, b) = batch.prefill([[[0], [1]], [[9]], [[1]]])
+    (first, a), bad, (_, b) = read(batch, [[0], [1]], [[9]], [[1]])
     assert first.logp_NV.exp().tolist() == [[0.5, 0.5], [0.25, 0.75]]
     assert isinstance(bad, ValueError)
     batch.select(a, [1, 1])
@@ -216,7 +225,7 @@ def test_every_asker_has_a_state_of_its_own():
 
 def test_rows_that_nobody_holds_are_gone():
     batch = PerRequestBatch(TableModel(lambda row: [0.5, 0.5]))
-    (_, a), (_, b) = batch.prefill([[[0]], [[0], [1]]])
+    (_, a), (_, b) = read(batch, [[0]], [[0], [1]])
     assert batch.rows == 3
     a.is_open = False
     batch.sweep()
@@ -226,14 +235,79 @@ def test_rows_that_nobody_holds_are_gone():
     assert batch.rows == 0
 
 
-def test_prompts_of_a_step_fit_the_limit_or_are_those_of_one_request():
-    a, b, c, d = (PrefillCall(name, [[1] * size]) for name, size in (("a", 9), ("b", 3), ("c", 3), ("d", 1)))
-    step = DecodeCall("e", None, [0], None)
-    now, later = split_calls([a, b, c, d, step], 6)
-    assert now == [a, step]
-    now, later = split_calls(later, 6)
-    assert (now, later) == ([b, c], [d])
-    assert split_calls(later, 6) == ([d], [])
+class CountedModel(TableModel):
+    """A table that notes the tokens that each call reads."""
+
+    def extend_rows(self, state, rows_M, tokens_MT):
+        CALLS.append(("step", tokens_MT.numel()))
+        return super().extend_rows(state, rows_M, tokens_MT)
+
+    def read_rows(self, state, rows_M, texts):
+        CALLS.append(("read", sum(map(len, texts))))
+        BEFORE_READ["do"]()
+        return super().read_rows(state, rows_M, texts)
+
+
+CALLS, BEFORE_READ = [], {"do": lambda: None}
+
+
+@pytest.fixture
+def counted():
+    CALLS.clear()
+    return CountedModel(random_table(9, seed=1).table)
+
+
+def test_a_long_prompt_is_read_in_chunks_between_the_steps_of_others(scheduler_of, counted, monkeypatch):
+    engine = scheduler_of(counted)
+    running, reading = engine.open_request(), engine.open_request()
+    _, state = running.start([[1]])
+
+    def wait_for_the_other():
+        with engine._change:
+            assert engine._change.wait_for(lambda: len(engine._queue) == 2, 10)
+
+    monkeypatch.setitem(BEFORE_READ, "do", wait_for_the_other)
+    with ThreadPoolExecutor(1) as pool:
+        prompt = pool.submit(reading.start, [[2, 3] * 700])
+        while not prompt.done():
+            _, state = running.step(state, torch.tensor([1]))
+    kinds, sizes = zip(*CALLS, strict=True)
+    reads = [size for kind, size in CALLS if kind == "read"]
+    assert (sum(reads), max(reads)) == (1400, 128)
+    assert all(pair != ("read", "read") for pair in pairwise(kinds))
+    assert max(sizes) == 128
+    assert torch.equal(prompt.result()[0].logp_NV, counted.start([[2, 3] * 700])[0].logp_NV)
+
+
+def test_a_client_that_leaves_while_its_prompt_is_read_costs_nothing_more(scheduler_of, counted, monkeypatch):
+    engine = scheduler_of(counted)
+    leaving = engine.open_request()
+    staying = engine.open_request()
+    _, state = staying.start([[1]])
+    monkeypatch.setitem(BEFORE_READ, "do", lambda: leaving.cancel(RequestCancelled()))
+    with leaving, pytest.raises(RequestCancelled):
+        leaving.start([[2, 3] * 700])
+    staying.step(state, torch.tensor([1]))
+    assert sum(size for kind, size in CALLS if kind == "read") == 128
+    assert engine.batch.rows == len(engine.batch._tokens) == 1
+
+
+def test_long_texts_are_scored_and_searched_in_chunks(scheduler_of):
+    torch.manual_seed(0)
+    shape = TransformerConfig(vocab_size=31, width=16, layers=1, heads=2, inner_width=20, context=400)
+    model = shape.build().eval()
+    model.engine = "compiled"
+    text = [1 + k % 29 for k in range(300)]
+    with scheduler_of(model).open_request() as shared:
+        assert us.score(shared, text[:2], text[2:]) == us.score(model, text[:2], text[2:])
+        search = us.ContrastiveSearch(k=3, alpha=0.5)
+        found = us.generate(shared, text, search, max_new_tokens=5, seed=1)
+        assert found == us.generate(model, text, search, max_new_tokens=5, seed=1)
+        hidden_MD, step, state = shared.read_all([text])
+        expected_MD, alone, _ = model.read_all([text])
+        assert torch.equal(hidden_MD, expected_MD)
+        assert torch.equal(step.logp_NV, alone.logp_NV)
+        assert len(state.rows) == 1
 
 
 def test_a_call_is_resolved_once_and_an_error_is_raised(scheduler_of):

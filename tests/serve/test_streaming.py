@@ -1,6 +1,8 @@
 import asyncio
 import json
 import math
+import threading
+import time
 from functools import partial
 
 import pytest
@@ -12,8 +14,8 @@ from unspool.serve.api_error import ApiError
 from unspool.serve.guard import Metrics
 from unspool.serve.requests import CompletionRequest, Limits
 from unspool.serve.responses import ChatBuilder, CompletionBuilder, StartedGeneration
-from unspool.serve.shared_model import RequestTimeout
-from unspool.serve.streaming import ModelTask, generate, respond, score_prompt
+from unspool.serve.shared_model import RequestCancelled, RequestTimeout
+from unspool.serve.streaming import MAX_EVENTS, ModelTask, generate, respond, score_prompt
 from unspool.serve.worker_pool import WorkerPool
 from unspool.testing import random_table
 from unspool.tokenization.vocabulary import train_characters
@@ -245,3 +247,50 @@ def test_errors_cross_over(scheduler_of):
     assert refused.value.status == 400
     with pytest.raises(RequestTimeout):
         run(engine, [1], Limits(seconds=0), drain)
+
+
+def test_a_request_that_is_cancelled_in_the_queue_ends_at_once(scheduler_of):
+    engine, pool = scheduler_of(random_table(9, seed=1)), WorkerPool(1, 1)
+    free = threading.Event()
+
+    async def main():
+        pool.submit(lambda: free.wait(10))
+        await asyncio.to_thread(wait_until, lambda: pool.running == 1)
+        task = ModelTask(engine, pool, lambda model, emit: emit("never"), 600)
+        task.cancel()
+        with pytest.raises(RequestCancelled):
+            await asyncio.wait_for(anext(task), 5)
+        assert pool.waiting == 0
+
+    try:
+        asyncio.run(main())
+    finally:
+        free.set()
+
+
+def test_a_request_pauses_while_its_client_reads_slowly(scheduler_of):
+    engine, emitted = scheduler_of(random_table(9, seed=1)), []
+
+    def work(model, emit):
+        for number in range(1000):
+            emit(number)
+            emitted.append(number)
+
+    async def main():
+        task = ModelTask(engine, WorkerPool(1, 1), work, 600)
+        await asyncio.to_thread(wait_until, lambda: len(emitted) == MAX_EVENTS and not engine._requests)
+        assert [await anext(task) for _ in range(600)] == list(range(600))
+        await asyncio.to_thread(wait_until, lambda: len(emitted) == 600 + MAX_EVENTS)
+        task.cancel()
+        await asyncio.to_thread(wait_until, lambda: not engine._requests)
+        assert task._events.qsize() <= MAX_EVENTS + 1
+
+    asyncio.run(main())
+    assert len(emitted) == 600 + MAX_EVENTS
+
+
+def wait_until(condition):
+    end = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)

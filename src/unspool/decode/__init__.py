@@ -87,6 +87,7 @@ if TYPE_CHECKING:
         SequenceBias as SequenceBias,
         TailFree as TailFree,
         Temperature as Temperature,
+        ThinkingBudget as ThinkingBudget,
         TopA as TopA,
         TopH as TopH,
         TopK as TopK,

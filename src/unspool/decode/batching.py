@@ -17,16 +17,9 @@ import torch
 from torch import Tensor
 
 from unspool.decode.delegating import DelegatingModel
-from unspool.decode.prefix_cache import (
-    PrefixCache,
-    PrefixMatch,
-    Slot,
-    SlotState,
-    plan_prefill,
-)
+from unspool.decode.prefill import Chunk, PendingPrompt, Prefill, Prompts, first_fitting, plan_chunks
+from unspool.decode.prefix_cache import PrefixCache, Slot, SlotState, longest_match
 from unspool.interfaces import Forking, Joining, Step, StepModel
-
-Prompts = Sequence[Sequence[int]]
 
 
 class SlotClosed(Exception):  # noqa: N818 — not an error of the model
@@ -57,56 +50,105 @@ class BatchScheduler:
         return len(self._cache.slots)
 
     def prefill(self, requests: Sequence[Prompts]) -> list[tuple[Step, Slot] | Exception]:
-        """Read the prompts of several requests in one pass; a request that fails gets its exception."""
+        """Read the prompts of several requests completely; a request that fails gets its exception."""
+        prefills = [Prefill(prompts) for prompts in requests]
+        tokens = sum(prefill.size for prefill in prefills)
+        while waiting := [prefill for prefill in prefills if prefill.result is None]:
+            self.advance(waiting, tokens)
+        return [prefill.result for prefill in prefills if prefill.result is not None]
+
+    def advance(self, prefills: Sequence[Prefill], max_tokens: int) -> None:
+        """Read at most `max_tokens` tokens of these prompts, and set the results that are complete.
+
+        Encoder–decoders read whole requests, at least one.
+        """
         self.sweep()
-        prompts, sizes = [prompt for each in requests for prompt in each], [len(each) for each in requests]
+        forking, involved = self._forking, list(prefills)
         try:
-            step = self._read(prompts)
+            if forking is None:
+                involved = first_fitting(prefills, max_tokens)
+                self._read_whole(involved)
+            else:
+                chunks = self._plan(prefills, max_tokens)
+                planned = {chunk.prompt for chunk in chunks}
+                involved = [it for it in prefills if not planned.isdisjoint(it.prompts)]
+                self._read_chunks(forking, chunks)
         except Exception as error:
-            if len(requests) == 1:
-                return [error]
-            return [self.prefill([each])[0] for each in requests]
-        return list(zip(_split(step, sizes), self._add_slots(sizes, step), strict=True))
+            if len(involved) == 1:
+                involved[0].close(error)
+            else:  # retry one by one: only the request that causes the error fails
+                for prefill in involved:
+                    self.advance([prefill], max(1, max_tokens // len(involved)))
+            return
+        for prefill in involved:
+            slot = prefill.join_rows() if forking is not None else None
+            if slot is not None:
+                self._slots.append(ref(slot))
+            if not prefill.is_open:  # cancelled meanwhile
+                prefill.close()
 
-    def _read(self, prompts: Prompts) -> Step:
-        """Read prompts into new rows after all others."""
-        if self._forking is None or self._state is None:
-            step, state = self.model.start(prompts)
-            self._join(state, prompts)
-            return step
-        before = len(self._tokens)
+    def _read_whole(self, prefills: Sequence[Prefill]) -> None:
+        prompts = [text for prefill in prefills for text in prefill.texts]
+        sizes = [len(prefill.prompts) for prefill in prefills]
+        step, state = self.model.start(prompts)
+        self._join(state, prompts)
+        for prefill, own, slot in zip(
+            prefills, _split(step, sizes), self._add_slots(sizes, step), strict=True
+        ):
+            slot.owner, slot.is_open = prefill.owner, prefill.is_open
+            prefill.result = own, slot
+
+    def _plan(self, prefills: Sequence[Prefill], max_tokens: int) -> list[Chunk]:
+        owners = [""] * len(self._tokens)
+        for slot in (*self._open_slots(), *self._cache.slots):
+            for row in slot.rows:
+                owners[row] = slot.owner
+
+        def match(prompt: PendingPrompt) -> tuple[int, int]:
+            rows = zip(self._tokens, owners, strict=True)
+            visible = [row if owner == prompt.owner else () for row, owner in rows]
+            return longest_match(visible, prompt.tokens[:-1])  # the first Step follows the last token
+
+        prompts = [prompt for prefill in prefills for prompt in prefill.prompts if prompt.step is None]
+        return plan_chunks(prompts, max_tokens, match)
+
+    def _read_chunks(self, forking: Forking, chunks: Sequence[Chunk]) -> None:
+        if self._state is None:
+            step, self._state = self.model.start([chunk.text for chunk in chunks])
+            self._add_rows(chunks)
+        else:
+            self._fork(forking, [chunk for chunk in chunks if chunk.prompt.slot is None])
+            chunks = sorted(chunks, key=_row_of)
+            rows_M = torch.tensor([_row_of(chunk) for chunk in chunks])
+            step, self._state = forking.read_rows(self._state, rows_M, [chunk.text for chunk in chunks])
+        for chunk, own in zip(chunks, _split(step, [1] * len(chunks)), strict=True):
+            self._tokens[_row_of(chunk)] += chunk.text
+            self.read_tokens += len(chunk.text)
+            chunk.prompt.read = chunk.end
+            if chunk.end == len(chunk.prompt.tokens):
+                chunk.prompt.step = own
+
+    def _fork(self, forking: Forking, chunks: Sequence[Chunk]) -> None:
+        """Create the rows of new prompts, which begin as prefixes of other rows."""
+        if not chunks:
+            return
+        source_K = torch.tensor([chunk.source for chunk in chunks])
+        begin_K = torch.tensor([chunk.begin for chunk in chunks])
         try:
-            return self._read_with_cache(self._forking, prompts)
+            self._state = forking.fork_rows(self._state, source_K, begin_K)
         except BaseException:
-            self._select(list(range(before)))
+            self._select(list(range(len(self._tokens))))
             raise
+        self._add_rows(chunks)
 
-    def _read_with_cache(self, forking: Forking, prompts: Prompts) -> Step:
-        waiting, steps, order = list(range(len(prompts))), list[Step](), list[int]()
-        first = len(self._tokens)
-        while waiting:
-            matches, waiting = plan_prefill(self._tokens, prompts, waiting)
-            begin = len(self._tokens)
-            row_K, length_K = (torch.tensor([match[k] for match in matches]) for k in (1, 2))
-            self._state = forking.fork_rows(self._state, row_K, length_K)
-            rows = range(begin, begin + len(matches))
-            unread = [prompts[match.prompt][match.length :] for match in matches]
-            step, self._state = forking.read_rows(self._state, torch.tensor(rows), unread)
-            self._tokens += [list(prompts[match.prompt]) for match in matches]
-            steps.append(step)
-            order += [match.prompt for match in matches]
-            self._count(matches, unread)
-        if order == list(range(len(prompts))):
-            return steps[0] if len(steps) == 1 else _concatenate(steps)
-        inverse = sorted(range(len(order)), key=order.__getitem__)
-        self._select([*range(first), *(first + index for index in inverse)])
-        return _concatenate(steps).select(torch.tensor(inverse))
-
-    def _count(self, matches: Sequence[PrefixMatch], unread: Prompts) -> None:
-        for match, text in zip(matches, unread, strict=True):
-            self._cache.mark_used(match.row)
-            self.shared_tokens += match.length
-            self.read_tokens += len(text)
+    def _add_rows(self, chunks: Sequence[Chunk]) -> None:
+        for chunk in chunks:
+            slot = Slot([len(self._tokens)], owner=chunk.prompt.owner)
+            self._tokens.append(list(chunk.prompt.tokens[: chunk.begin]))
+            self._slots.append(ref(slot))
+            chunk.prompt.slot, chunk.prompt.read = slot, chunk.begin
+            self._cache.mark_used(chunk.source)
+            self.shared_tokens += chunk.begin
 
     def read_all(self, prompts: Prompts) -> tuple[Tensor, Step, Slot]:
         """`PromptReading.read_all` for one request."""
@@ -186,7 +228,7 @@ class BatchScheduler:
             return
         for slot in released:
             if slot.rows:
-                self._cache.insert(slot.rows[0], self._tokens)
+                self._cache.insert(slot.rows[0], self._tokens, slot.owner)
         if released:
             self._cache.evict_until_fits(lambda rows: forking.bytes_held(self._state, torch.tensor(rows)))
 
@@ -222,15 +264,9 @@ def _split(step: Step, sizes: Sequence[int]) -> list[Step]:
     return [step.map(lambda part, size=size, end=end: part[end - size : end]) for size, end in ends]  # type: ignore[misc]
 
 
-def _concatenate(steps: Sequence[Step]) -> Step:
-    """Concatenate the rows of several Steps of one model."""
-
-    def part(name: str) -> Tensor | None:
-        values = [getattr(step, name) for step in steps]
-        return None if values[0] is None else torch.cat(values)
-
-    others = {name: part(name) for name in ("hidden_ND", "attention", "score_NV", "exits_NEV", "log_norm_N")}
-    return Step(torch.cat([step.logp_NV for step in steps]), **others)
+def _row_of(chunk: Chunk) -> int:
+    assert chunk.prompt.slot is not None
+    return chunk.prompt.slot.rows[0]
 
 
 def _crop_attention(step: Step, columns: int | None) -> Step:

@@ -15,7 +15,6 @@ base is the best score after the last temperature.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unspool import engine
+from unspool.decode.multinomial import token_at
 from unspool.decode.transforms.nucleus import TopP, Typical
 from unspool.decode.transforms.scores import cut, peaks
 from unspool.decode.transforms.temperature import MAX_TEMPERATURE, MIN_TEMPERATURE, Temperature
@@ -113,12 +113,8 @@ def truncate_exactly(scores_V: Tensor, rules: Sequence[Any]) -> Tensor:
 def draw_exactly(scores_V: Tensor, rules: Sequence[Transform], u: float) -> tuple[int, float]:
     """The token at the share u of the mass that the rules keep, and its log-probability."""
     below_V = truncate_exactly(scores_V, rules)
-    upto_V = below_V.exp().cumsum(dim=0)
-    total = upto_V[-1].item()
-    # Strictly below the total despite rounding, so that the token has a positive weight.
-    target = min(u * total, math.nextafter(total, 0.0))
-    token = int(torch.searchsorted(upto_V, target, right=True))
-    return token, below_V[token].item() - math.log(total)
+    token = token_at(below_V.exp(), u)
+    return token, (below_V[token] - below_V.logsumexp(dim=-1)).item()
 
 
 def best_tokens(scores_NV: Tensor, k: int) -> tuple[Tensor, Tensor] | None:

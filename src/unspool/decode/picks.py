@@ -34,7 +34,7 @@ from unspool.decode.arguments import (
 )
 from unspool.decode.delegating import original
 from unspool.decode.fast_sampling import best_tokens
-from unspool.decode.multinomial import Multinomial, invert
+from unspool.decode.multinomial import Multinomial, token_at
 from unspool.decode.transforms.nucleus import TopP
 from unspool.decode.transforms.scores import Truncation
 from unspool.interfaces import Step, StepModel, Transform
@@ -300,8 +300,7 @@ class BoundBasisAware:
         step: BasisStep | KappaStep | None = None
         weight_V = scores_V.exp()
         for _ in range(self.pick.retries):
-            u = torch.tensor([rng.random()], dtype=torch.float64, device=weight_V.device)
-            token = int(invert(weight_V[None], u))
+            token = token_at(weight_V, rng.random())
             count["drawn"] += 1
             if logp_V[token] >= log_tau:
                 return token

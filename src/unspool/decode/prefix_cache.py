@@ -4,7 +4,8 @@
 
 Idle sequences stay in the KV cache until memory is needed; the least recently used one is evicted first. A
 sequence that is a prefix of another is not kept twice. Shared prefixes are stored once (`engine.kv_cache`).
-Of several new prompts with a common prefix, one is read first, and the others then reuse its row.
+Of several new prompts with a common prefix, one is read first, and the others then reuse its row (`prefill`).
+Rows of different owners (API keys) are not shared: the time of a request must not tell what others asked.
 Zheng et al. 2024, §3 (papers.bib: zheng2024sglang).
 """
 
@@ -12,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from torch import Tensor
 
@@ -27,12 +27,13 @@ Rows = Sequence[Sequence[int]]
 
 def longest_match(rows: Rows, text: Sequence[int]) -> tuple[int, int]:
     """The row with the longest common prefix with a text, and the length of that prefix."""
-    lengths = [_common_prefix(row, text) for row in rows]
+    lengths = [common_prefix(row, text) for row in rows]
     best = max(lengths, default=0)
     return (lengths.index(best), best) if best else (0, 0)
 
 
-def _common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+    """The length of the common prefix of two texts."""
     same, most = 0, min(len(a), len(b))
     while same < most:  # compare halves: slices are compared faster than tokens
         middle = (same + most + 1) // 2
@@ -52,6 +53,8 @@ class Slot:
     """Source positions in the attention of its Steps; the source of another request may be longer."""
     is_open: bool = True
     """False after its request has ended."""
+    owner: str = ""
+    """Only requests of the same owner share prefixes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +74,15 @@ class PrefixCache:
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes, self.slots = max_bytes, list[Slot]()
 
-    def insert(self, row: int, rows: Rows) -> None:
-        """Add a row; it replaces the rows that are prefixes of it."""
-        kept = [(slot, rows[slot.rows[0]]) for slot in self.slots]
-        self.slots = [slot for slot, tokens in kept if tokens != rows[row][: len(tokens)]]
-        self.slots.append(Slot([row]))
+    def insert(self, row: int, rows: Rows, owner: str = "") -> None:
+        """Add a row; it replaces the rows of this owner that are prefixes of it."""
+
+        def is_replaced(slot: Slot) -> bool:
+            tokens = rows[slot.rows[0]]
+            return slot.owner == owner and tokens == rows[row][: len(tokens)]
+
+        self.slots = [slot for slot in self.slots if not is_replaced(slot)]
+        self.slots.append(Slot([row], owner=owner))
 
     def mark_used(self, row: int) -> None:
         """Make a row the most recently used one if it is in the cache."""
@@ -86,25 +93,3 @@ class PrefixCache:
         self.slots = self.slots[-MAX_SEQUENCES:]
         while self.slots and bytes_held([slot.rows[0] for slot in self.slots]) > self._max_bytes:
             del self.slots[0]
-
-
-class PrefixMatch(NamedTuple):
-    """A prompt, and the row whose first `length` tokens are its prefix."""
-
-    prompt: int
-    row: int
-    length: int
-
-
-def plan_prefill(rows: Rows, prompts: Rows, waiting: Sequence[int]) -> tuple[list[PrefixMatch], list[int]]:
-    """The waiting prompts to read now, and those that wait because they share a prefix with one of these."""
-    now, later = list[PrefixMatch](), list[int]()
-    for index in waiting:
-        text = list(prompts[index][:-1])  # the last token is always read: it is what the first Step follows
-        row, length = longest_match(rows, text)
-        reading = [list(prompts[match.prompt]) for match in now]
-        if longest_match(reading, text)[1] >= length + MIN_SHARED_TOKENS:
-            later.append(index)
-        else:
-            now.append(PrefixMatch(index, row, length))
-    return now, later

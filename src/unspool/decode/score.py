@@ -8,7 +8,7 @@ The chain rule, with teacher forcing; the model reads several tokens at once if 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -203,7 +203,7 @@ def _encode_alone(tokenizer: TokenizerLike, text: str) -> tuple[int, ...]:
 def _read(
     model: StepModel, pairs: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], alternatives: int
 ) -> list[Score]:
-    """Score every text; finished rows leave the batch."""
+    """Score every text."""
     logps: list[list[float]] = [[] for _ in pairs]
     ranked: list[list[tuple[tuple[int, float], ...]]] = [[] for _ in pairs]
 
@@ -223,27 +223,38 @@ def _read(
                     tuple(zip(*each, strict=True)) for each in zip(tokens_TK, values_TK, strict=True)
                 )
 
-    step, state = model.start([before for before, _ in pairs])
-    device = step.logp_NV.device
-    live, done = list(range(len(pairs))), 0
-    append(step, live, 1)
-    while live:
-        stay = [row for row, pair in enumerate(live) if len(pairs[pair][1]) > done + 1]
-        if not stay:
-            break
-        if len(stay) < len(live):
-            state = state.select(torch.tensor(stay, device=device))
-        live = [live[row] for row in stay]
-        shortest = min(len(pairs[pair][1]) for pair in live) - 1 - done
-        width = max(1, min(shortest, MAX_LOGPS // (len(live) * model.vocab_size)))
-        read = [list(pairs[pair][1][done : done + width]) for pair in live]
-        step, state = read_on(model, state, torch.tensor(read, device=device))
+    for live, _, step, width in read_pairs(model, pairs):
         append(step, live, width)
-        done += width
     return [
         Score(text, tuple(own), tuple(best))
         for (_, text), own, best in zip(pairs, logps, ranked, strict=True)
     ]
+
+
+def read_pairs(
+    model: StepModel, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]
+) -> Iterator[tuple[list[int], int, Step, int]]:
+    """Read the texts of (prompt, text) pairs in one batch; finished rows leave it.
+
+    Yields the indices of the rows, the number of tokens of each that were scored before, a Step with `width`
+    distributions for each row, and `width`.
+    """
+    step, state = model.start([before for before, _ in pairs])
+    live, done, width = list(range(len(pairs))), 0, 1
+    while True:
+        yield live, done, step, width
+        done += width
+        stay = [row for row, pair in enumerate(live) if len(pairs[pair][1]) > done]
+        if not stay:
+            return
+        device = step.logp_NV.device
+        if len(stay) < len(live):
+            state = state.select(torch.tensor(stay, device=device))
+        live = [live[row] for row in stay]
+        width = min(len(pairs[pair][1]) for pair in live) - done
+        width = max(1, min(width, MAX_LOGPS // (len(live) * model.vocab_size)))
+        read = [list(pairs[pair][1][done - 1 : done - 1 + width]) for pair in live]
+        step, state = read_on(model, state, torch.tensor(read, device=device))
 
 
 def read_on(model: StepModel, state: Any, tokens_NT: Tensor) -> tuple[Step, Any]:

@@ -20,9 +20,11 @@ from weakref import WeakSet
 import torch
 from torch import Tensor
 
-from unspool.decode.batching import BatchScheduler, Prompts
+from unspool.decode.batching import BatchScheduler
+from unspool.decode.prefill import Prefill, Prompts, first_fitting
 from unspool.interfaces import Step, StepModel
 from unspool.serve.shared_model import (
+    PREFILL_CHUNK,
     BatchCall,
     DecodeCall,
     ModelCall,
@@ -32,8 +34,6 @@ from unspool.serve.shared_model import (
 )
 
 T = TypeVar("T")
-MAX_PREFILL_TOKENS = 512
-"""Prompt tokens that are read between two steps; a single request may exceed it."""
 WAIT_SHARE = 0.5
 """How long to wait for requests that are choosing a token, as a share of the last step's time."""
 PROBE_SECONDS = 30.0
@@ -71,14 +71,17 @@ class PerRequestBatch:
         """The number of rows of open slots."""
         return sum(slot.size for slot in self._slots if slot.is_open)
 
-    def prefill(self, requests: Sequence[Prompts]) -> list[tuple[Step, Slot] | Exception]:
-        """Read the prompts of each request; an error becomes the result of its request."""
+    def advance(self, prefills: Sequence[Prefill], max_tokens: int) -> None:
+        """Read the prompts of the first requests, as a whole; an error becomes the result of its request."""
 
         def start(prompts: Prompts) -> tuple[Step, Slot]:
             step, state = self.model.start(prompts)
             return step, self._new_slot(state, prompts)
 
-        return [_result_or_error(start, prompts) for prompts in requests]
+        for prefill in first_fitting(prefills, max_tokens):
+            prefill.result = _result_or_error(start, prefill.texts)
+            if not prefill.is_open:  # cancelled meanwhile
+                prefill.close()
 
     def read_all(self, prompts: Prompts) -> tuple[Tensor, Step, Slot]:
         """`PromptReading.read_all`."""
@@ -148,9 +151,12 @@ class Scheduler:
         self._thread = threading.Thread(target=self._run, name="unspool-scheduler", daemon=True)
         self._thread.start()
 
-    def open_request(self, deadline: float | None = None) -> SharedModel:
-        """The model of a new request, to be closed at its end; `deadline` is a time of `time.monotonic()`."""
-        request = SharedModel(self, self.model, deadline)
+    def open_request(self, deadline: float | None = None, owner: str = "") -> SharedModel:
+        """The model of a new request, to be closed at its end.
+
+        `deadline` is a time of `time.monotonic()`. Only requests of the same owner share prefixes.
+        """
+        request = SharedModel(self, self.model, deadline, owner)
         with self._change:
             self._requests.add(request)
         return request
@@ -179,10 +185,17 @@ class Scheduler:
             calls = [call for call in self._queue if call.request is request]
             self._queue = [call for call in self._queue if call.request is not request]
         for call in calls:
+            if isinstance(call, PrefillCall):
+                call.prefill.close()
             call.resolve(request.cancelled or RequestCancelled())
 
+    def reopen_request(self, request: SharedModel) -> None:
+        """Batch the calls of a request again after a pause."""
+        with self._change:
+            self._requests.add(request)
+
     def close_request(self, request: SharedModel) -> None:
-        """Forget a request that has finished."""
+        """Forget a request that has finished, or that pauses: the others do not wait for its next call."""
         with self._change:
             self._requests.discard(request)
             self._change.notify()
@@ -202,6 +215,8 @@ class Scheduler:
             try:
                 self._execute(calls)
             except Exception as error:  # fails the calls of this batch only
+                with self._change:
+                    self._queue = [call for call in self._queue if call not in calls]
                 for call in calls:
                     call.resolve(error)
             del calls  # it would keep the slots of finished requests alive
@@ -216,7 +231,8 @@ class Scheduler:
             self._change.wait_for(self._all_waiting, timeout=WAIT_SHARE * self._last_step)
             if self._is_closed:
                 return None
-            calls, self._queue = split_calls(self._queue, MAX_PREFILL_TOKENS)
+            calls = list(self._queue)
+            self._queue = [call for call in calls if isinstance(call, PrefillCall)]  # until they are complete
             return calls
 
     def _all_waiting(self) -> bool:
@@ -228,11 +244,16 @@ class Scheduler:
                 call.resolve(_result_or_error(call.work, self.batch))
         if decodes := [call for call in calls if isinstance(call, DecodeCall)]:
             self._decode(decodes)
-        prefills = [call for call in calls if isinstance(call, PrefillCall)]
-        if prefills:
-            results = self.batch.prefill([call.prompts for call in prefills])
-            for prefill, result in zip(prefills, results, strict=True):
-                prefill.resolve(result)
+        if prefills := [call for call in calls if isinstance(call, PrefillCall)]:
+            self._prefill(prefills)
+
+    def _prefill(self, calls: Sequence[PrefillCall]) -> None:
+        self.batch.advance([call.prefill for call in calls], PREFILL_CHUNK)
+        complete = [call for call in calls if call.prefill.result is not None]
+        with self._change:
+            self._queue = [call for call in self._queue if call not in complete]
+        for call in complete:
+            call.resolve(call.prefill.result)
 
     def _decode(self, calls: Sequence[DecodeCall]) -> None:
         began = time.monotonic()
@@ -244,20 +265,3 @@ class Scheduler:
         self.counts["steps"] += 1
         self.counts["rows"] += sum(len(call.rows) for call in calls)
         self._last_step = time.monotonic() - began
-
-
-def split_calls(
-    queue: Sequence[ModelCall], max_prefill_tokens: int
-) -> tuple[list[ModelCall], list[ModelCall]]:
-    """The calls that run now, and the prefills that wait; at least one prefill runs, of any size."""
-    now: list[ModelCall] = []
-    later: list[ModelCall] = []
-    tokens = 0
-    for call in queue:
-        size = sum(map(len, call.prompts)) if isinstance(call, PrefillCall) else 0
-        if size and (later or (tokens and tokens + size > max_prefill_tokens)):
-            later.append(call)
-        else:
-            now.append(call)
-            tokens += size
-    return now, later

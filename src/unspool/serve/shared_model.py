@@ -6,21 +6,26 @@ Every decoder runs on it unchanged. A call raises if the request was cancelled o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
+import torch
 from torch import Tensor
 
 from unspool.decode.delegating import DelegatingModel
+from unspool.decode.prefill import Prefill
 from unspool.decode.prefix_cache import SlotState
 from unspool.interfaces import Step, StepModel
 from unspool.serve.api_error import ApiError
 
 if TYPE_CHECKING:
     from unspool.serve.scheduler import Scheduler
+
+PREFILL_CHUNK = 128
+"""Tokens that a request may read in one model call, while others wait (compiled engine)."""
 
 
 class RequestCancelled(ApiError):  # noqa: N818 — not an error
@@ -56,9 +61,9 @@ class ModelCall:
 
 @dataclass(eq=False)
 class PrefillCall(ModelCall):
-    """Read prompts."""
+    """Read prompts, in chunks."""
 
-    prompts: Sequence[Sequence[int]]
+    prefill: Prefill
 
 
 @dataclass(eq=False)
@@ -80,9 +85,11 @@ class BatchCall(ModelCall):
 class SharedModel(DelegatingModel):
     """The model of one request."""
 
-    def __init__(self, scheduler: Scheduler, model: StepModel, deadline: float | None = None) -> None:
+    def __init__(
+        self, scheduler: Scheduler, model: StepModel, deadline: float | None = None, owner: str = ""
+    ) -> None:
         super().__init__(model)
-        self._scheduler, self.deadline = scheduler, deadline
+        self._scheduler, self.deadline, self.owner = scheduler, deadline, owner
         self.cancelled: Exception | None = None
         """If set, raised by the next call."""
         self.slots: list[Any] = []
@@ -100,24 +107,40 @@ class SharedModel(DelegatingModel):
 
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, SlotState]:
         """Read the prompts, batched with those of other requests."""
-        step, slot = self._call(PrefillCall(self, [list(prompt) for prompt in prompts]))
+        step, slot = self._call(PrefillCall(self, Prefill(prompts, self.owner)))
         self._last_step = step
         return step, self._own(slot, len(prompts))
 
     def read_all(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Step, SlotState]:
         """`start`, with the hidden vectors of all prompt tokens."""
+        if len(prompts) == 1 and self.rewindable is not None:
+            return self._read_all_in_chunks(prompts[0])
         hidden_MD, step, slot = self._call(BatchCall(self, lambda batch: batch.read_all(prompts)))
         return hidden_MD, step, self._own(slot, len(prompts))
+
+    def _read_all_in_chunks(self, prompt: Sequence[int]) -> tuple[Tensor, Step, SlotState]:
+        first = [prompt[:PREFILL_CHUNK]]
+        hidden_MD, step, slot = self._call(BatchCall(self, lambda batch: batch.read_all(first)))
+        parts, state = [hidden_MD], self._own(slot, 1)
+        for begin in range(PREFILL_CHUNK, len(prompt), PREFILL_CHUNK):
+            read, state = self.extend(state, torch.tensor([prompt[begin : begin + PREFILL_CHUNK]]))
+            assert read.hidden_ND is not None
+            parts.append(read.hidden_ND)
+            step = read.map(lambda part_M: part_M[-1:])
+        return torch.cat(parts), step, state
 
     def step(self, state: SlotState, tokens_N: Tensor) -> tuple[Step, SlotState]:
         """Append one token to every row."""
         return self.extend(state, tokens_N[:, None])
 
     def extend(self, state: SlotState, tokens_NT: Tensor) -> tuple[Step, SlotState]:
-        """Append T tokens to every row."""
-        step: Step = self._call(DecodeCall(self, state.slot, state.rows, tokens_NT))
-        self._last_step = step
-        return step, self._renumbered(state)
+        """Append T tokens to every row, in chunks."""
+        width, steps = max(1, PREFILL_CHUNK // max(1, len(state.rows))), list[Step]()
+        for part_NT in torch.split(tokens_NT, width, dim=1):
+            steps.append(self._call(DecodeCall(self, state.slot, state.rows, part_NT)))
+            state = self._renumbered(state)
+        self._last_step = steps[-1]
+        return _concatenate_tokens(steps, len(tokens_NT)), state
 
     def rewind(self, state: SlotState, tokens: int) -> SlotState:
         """Remove the last `tokens` tokens of every row."""
@@ -142,6 +165,15 @@ class SharedModel(DelegatingModel):
         """Make the waiting call, or else the next one, raise the reason."""
         self.cancelled = reason
         self._scheduler.withdraw(self)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """While the client reads slowly: other requests do not wait for the next call of this one."""
+        self._scheduler.close_request(self)
+        try:
+            yield
+        finally:
+            self._scheduler.reopen_request(self)
 
     def close(self) -> None:
         """End the request: its rows are removed before the next step."""
@@ -177,3 +209,15 @@ class SharedModel(DelegatingModel):
     @staticmethod
     def _renumbered(state: SlotState) -> SlotState:
         return SlotState(state.slot, tuple(range(len(state.rows))))
+
+
+def _concatenate_tokens(steps: Sequence[Step], rows: int) -> Step:
+    """The Step of N rows and the tokens of all steps."""
+    if len(steps) == 1:
+        return steps[0]
+    parts: dict[str, Tensor | None] = {}
+    for name in ("logp_NV", "hidden_ND", "log_norm_N"):
+        values = [getattr(step, name) for step in steps]
+        views = [value.view(rows, -1, *value.shape[1:]) for value in values if value is not None]
+        parts[name] = torch.cat(views, dim=1).flatten(0, 1) if len(views) == len(steps) else None
+    return Step(**parts)  # type: ignore[arg-type]

@@ -25,11 +25,13 @@ from unspool.serve.guard import Metrics
 from unspool.serve.requests import Limits, check_decoder
 from unspool.serve.responses import CompletionBuilder, StartedGeneration
 from unspool.serve.scheduler import Scheduler
-from unspool.serve.shared_model import RequestCancelled, SharedModel
+from unspool.serve.shared_model import RequestCancelled, RequestTimeout, SharedModel
 from unspool.serve.worker_pool import WorkerPool
 
 Emit = Callable[[Any], None]
 log = logging.getLogger("unspool.serve")
+MAX_EVENTS = 256
+"""Pieces of text that wait for a client before its request pauses."""
 
 
 def generate(
@@ -79,7 +81,10 @@ def score_prompt(model: StepModel, ids: Sequence[int], count: int) -> Piece:
 
 
 class ModelTask:
-    """Runs `work(model, emit)` in a worker thread; iterating yields in the event loop what it emits."""
+    """Runs `work(model, emit)` in a worker thread; iterating yields in the event loop what it emits.
+
+    The thread waits if the client reads slowly: at most `MAX_EVENTS` events are kept for it.
+    """
 
     def __init__(
         self,
@@ -90,49 +95,66 @@ class ModelTask:
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._events: asyncio.Queue[Any] = asyncio.Queue()
-        self._scheduler, self._function, self._deadline = scheduler, work, time.monotonic() + seconds
+        self._room = threading.Semaphore(MAX_EVENTS)
+        self._scheduler, self._pool, self._function = scheduler, pool, work
+        self._deadline = time.monotonic() + seconds
         self._lock, self._is_cancelled = threading.Lock(), False
         self._model: SharedModel | None = None
-        pool.submit(self._run)
+        self._ticket = pool.submit(self._run)
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Any:
         event = await self._events.get()
+        self._room.release()
         if isinstance(event, BaseException):
             raise event
         return event
 
     def cancel(self) -> None:
-        """End the work at its next model call, and remove its rows from the batch."""
+        """End the work at its next model call, and remove its rows from the batch, or it from the queue."""
         with self._lock:
             self._is_cancelled, model = True, self._model
         if model is not None:
             model.cancel(RequestCancelled())
+        elif self._pool.withdraw(self._ticket):
+            self._send(RequestCancelled())
+        self._room.release()  # wake a thread that waits for a slow client
 
     def _emit(self, event: Any) -> None:
+        assert self._model is not None
+        if not self._room.acquire(blocking=False):
+            with self._model.paused():
+                has_room = self._room.acquire(timeout=max(0.0, self._deadline - time.monotonic()))
+            if not has_room:
+                raise RequestTimeout
+            if self._is_cancelled:
+                raise RequestCancelled
+        self._send(event)
+
+    def _send(self, event: Any) -> None:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._events.put_nowait, event)
 
     def _run(self) -> None:
         with self._lock:
             if self._is_cancelled:
-                self._emit(RequestCancelled())
+                self._send(RequestCancelled())
                 return
             self._model = model = self._scheduler.open_request(self._deadline)
         with model:
             try:
                 self._function(model, self._emit)
-                self._emit(StopAsyncIteration())
+                self._send(StopAsyncIteration())
             except ApiError as error:
-                self._emit(error)
+                self._send(error)
             except (ValueError, TypeError) as error:  # for example a TopK larger than the vocabulary
                 code = "model_failed" if model.has_failed else None
-                self._emit(ApiError(500 if model.has_failed else 400, str(error), code=code))
+                self._send(ApiError(500 if model.has_failed else 400, str(error), code=code))
             except Exception as error:
                 log.info("a request failed", exc_info=True)
-                self._emit(error)
+                self._send(error)
 
 
 @asynccontextmanager

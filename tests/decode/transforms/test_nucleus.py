@@ -9,7 +9,7 @@ from transformers.generation.logits_process import TopHLogitsWarper, TopPLogitsW
 
 import unspool as us
 from unspool.decode.transforms import MinK, TailFree, TopH, TopP, Typical
-from unspool.decode.transforms.scores import HEAD, ascending, edges, first, rounding
+from unspool.decode.transforms.nucleus import descending, first
 from unspool.testing import TableModel
 
 TOP_P_P = torch.tensor([[0.05, 0.5, 0.15, 0.3]]).log()
@@ -63,7 +63,7 @@ def test_a_larger_p_keeps_more_and_enough(any_scores, data, p, q):
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9, 0.99])
-def test_without_a_sort_the_kept_set_is_that_of_the_definition(matrices, p):
+def test_top_p_keeps_the_set_of_the_definition(matrices, p):
     for name, scores in matrices.items():
         assert torch.equal(TopP(p).keeps(scores), top_p_plain(p, scores)), name
 
@@ -309,7 +309,7 @@ def test_min_k_large_vocabularies_keep_the_definition(matrices):
             assert counts == [ranks(row, tau) for row in scores.tolist()]
 
 
-def test_a_cliff_among_many_equals_is_found_where_the_first_hundreds_do_not_show_it():
+def test_min_k_finds_a_cliff_below_many_equal_logits():
     row = torch.zeros(1, 3000)
     row[0, 1000:] = -50.0  # the only step, at rank 1000
     assert MinK(0).keeps(row.log_softmax(dim=-1)).sum() == 1000
@@ -349,8 +349,7 @@ def plain_first(key_NV, count_N):
 def test_first_by_hand():
     key = torch.tensor([[3.0, 1.0, 3.0, 2.0, 2.0]])
     for count, kept in ((1, [0]), (2, [0, 2]), (3, [0, 2, 3]), (4, [0, 2, 3, 4]), (5, [0, 1, 2, 3, 4])):
-        edge = key.sort(descending=True).values[:, count - 1 : count]
-        assert first(key, edge, torch.tensor([count]))[0].nonzero()[:, 0].tolist() == kept
+        assert first(key, descending(key), torch.tensor([count]))[0].nonzero()[:, 0].tolist() == kept
 
 
 @settings(deadline=None)
@@ -358,44 +357,9 @@ def test_first_by_hand():
 def test_first_is_the_stable_sort_with_any_ties(rows, data):
     key = torch.tensor(rows, dtype=torch.float32)
     count = torch.tensor([data.draw(st.integers(1, 6)) for _ in rows])
-    edge = key.sort(descending=True).values.gather(1, count[:, None] - 1)
-    assert torch.equal(first(key, edge, count), plain_first(key, count))
+    assert torch.equal(first(key, descending(key), count), plain_first(key, count))
 
 
-def test_edges_ask_for_the_whole_row_only_where_the_head_does_not_decide():
-    key = torch.arange(3 * 1000, dtype=torch.float32).view(3, 1000)
-    asked = []
-
-    def head(key_NK, token_NK):
-        assert key_NK.shape == (3, HEAD)
-        assert torch.equal(key.gather(1, token_NK), key_NK)
-        return torch.tensor([5, 0, 256])
-
-    def whole(rows_R):
-        asked.append(rows_R.tolist())
-        return key[rows_R, -700][:, None], torch.tensor([700])
-
-    edge, count = edges(key, head, whole)
-    assert asked == [[1]]
-    assert count.tolist() == [5, 700, 256]
-    assert edge[:, 0].tolist() == [995.0, 1300.0, 2744.0]
-
-
-def test_edges_of_a_small_vocabulary_never_ask_for_a_head():
-    def whole(rows_R):
-        return torch.zeros(len(rows_R), 1), torch.ones(len(rows_R), dtype=torch.long)
-
-    assert edges(torch.zeros(2, 2 * HEAD), pytest.fail, whole)[1].tolist() == [1, 1]
-
-
-def test_ascending_sorts_every_row(matrices):
+def test_descending_sorts_every_row(matrices):
     for scores in matrices.values():
-        assert torch.equal(ascending(scores), scores.sort(dim=-1).values)
-
-
-def test_rounding_covers_the_errors_of_float32(matrices):
-    for name in ("5000 ties", "50000 plain", "50000 ties", "200000 ties"):
-        scores = matrices[name]
-        for ordered in (scores, ascending(scores), ascending(scores).flip(-1)):
-            error = (ordered.softmax(dim=-1).double().sum(dim=-1) - 1).abs().max()
-            assert 2 * error <= rounding(scores.shape[1])
+        assert torch.equal(descending(scores), scores.sort(dim=-1, descending=True).values)

@@ -37,6 +37,7 @@ EXAMPLES = [
     transforms.SequenceBias({(0,): 1.0, (0, 0): -1.5}),
     transforms.TailFree(),
     transforms.Temperature(0.7),
+    transforms.ThinkingBudget(1, close=[1], open=[0]),
     transforms.TopA(),
     transforms.TopH(),
     transforms.TopK(1),

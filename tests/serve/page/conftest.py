@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 
 import unspool as us
-from unspool.lab.claim import Claim, Source
+from unspool.lab.claim import Claim
 from unspool.lab.results import Finding, Result
 from unspool.serve.app import create_app
 from unspool.serve.page.routes import StaticFiles
@@ -58,9 +58,7 @@ def findings():
 
     def claim(name):
         criterion = {"half of it is less than 2": lambda numbers: numbers["half"] < 2}
-        return Claim(
-            name, f"<i>{name}</i> are small", Source("A document", "§1"), "By hand.", criterion, None, draw
-        )
+        return Claim(name, f"<i>{name}</i> are small", "A document, §1", "By hand.", criterion, None, draw)
 
     results = tuple(Result("halves", seed, False, "0", {"half": seed / 2}, 1.0) for seed in (1, 2))
     return Finding(claim("halves"), results), Finding(claim("unknown"), ())

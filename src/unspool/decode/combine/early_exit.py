@@ -21,20 +21,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import Checked, as_whole, items, number, set_fields
+from unspool.decode.arguments import as_whole, items, number, set_fields
 from unspool.decode.combine.contrast import ALPHA, FLOOR, plausible
-from unspool.decode.combine.lockstep import check_model
-from unspool.decode.delegating import SameTokens
+from unspool.decode.combine.lockstep import Lockstep, check_model
 from unspool.interfaces import Step, StepModel
 
 
 @dataclass(frozen=True)
-class EarlyExit(Checked, SameTokens):
+class EarlyExit(Lockstep):
     """EarlyExit(model): a model contrasted with its early layers."""
 
     model: StepModel
@@ -49,7 +47,6 @@ class EarlyExit(Checked, SameTokens):
     """The model whose Steps contain these exits."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_model(self.model)
         if isinstance(self.layers, str) and self.layers not in BUCKETS:
             raise ValueError(
@@ -70,16 +67,13 @@ class EarlyExit(Checked, SameTokens):
             candidates = tuple(as_whole("EarlyExit.layers", it, at_least=0, advice=advice) for it in layers)
             set_fields(self, layers=candidates)
         set_fields(self, candidates=candidates, exits_model=layered.exits(candidates))
+        super().__post_init__()
 
-    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, Any]:
-        step, state = self.exits_model.start(prompts)
-        return self._contrast(step), state
+    def parts(self) -> tuple[StepModel, ...]:
+        return (self.exits_model,)
 
-    def step(self, state: Any, tokens_N: Tensor) -> tuple[Step, Any]:
-        step, state = self.exits_model.step(state, tokens_N)
-        return self._contrast(step), state
-
-    def _contrast(self, step: Step) -> Step:
+    def join(self, steps: Sequence[Step]) -> Step:
+        (step,) = steps
         last_NV, exits_NEV = step.logp_NV, step.exits_NEV
         assert exits_NEV is not None, "exits() promised exits_NEV"
         early_NV = exits_NEV[:, 0]

@@ -16,15 +16,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
 
 import torch
-from torch import Tensor
 
 from unspool.decode.arguments import number, set_fields
 from unspool.decode.combine.contrast import FLOOR
-from unspool.decode.combine.lockstep import Lockstep, check_model
-from unspool.decode.delegating import SameTokens
+from unspool.decode.combine.lockstep import Lockstep, States, check_model
 from unspool.decode.prompts import ids_of
 from unspool.interfaces import Step, StepModel
 
@@ -66,32 +63,23 @@ class Guidance(Lockstep):
 
 
 @dataclass(frozen=True)
-class Reprompted(SameTokens):
+class Reprompted(Lockstep):
     """A model that reads another prompt: the same for all rows, or the last token of each prompt."""
 
     model: StepModel
     prompt: tuple[int, ...] | None
 
-    @property
-    def rewindable(self) -> Self | None:
-        return None if self.model.rewindable is None else self
+    def parts(self) -> tuple[StepModel, ...]:
+        return (self.model,)
+
+    def join(self, steps: Sequence[Step]) -> Step:
+        return steps[0]
 
     def prompts_read(self, prompt: Sequence[int]) -> Sequence[tuple[StepModel, Sequence[int]]]:
         return [(self.model, self._other(prompt))]
 
-    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, Any]:
-        return self.model.start([self._other(prompt) for prompt in prompts])
+    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, States]:
+        return super().start([self._other(prompt) for prompt in prompts])
 
     def _other(self, prompt: Sequence[int]) -> Sequence[int]:
         return prompt[-1:] if self.prompt is None else self.prompt
-
-    def step(self, state: Any, tokens_N: Tensor) -> tuple[Step, Any]:
-        return self.model.step(state, tokens_N)
-
-    def extend(self, state: Any, tokens_NT: Tensor) -> tuple[Step, Any]:
-        assert self.model.rewindable is not None
-        return self.model.rewindable.extend(state, tokens_NT)
-
-    def rewind(self, state: Any, tokens: int) -> Any:
-        assert self.model.rewindable is not None
-        return self.model.rewindable.rewind(state, tokens)

@@ -15,8 +15,9 @@ from typing import Any, Self
 from torch import Tensor
 
 from unspool.decode.arguments import Checked, declares_abilities, shown
+from unspool.decode.delegating import CombinedModel
 from unspool.decode.prompts import prompt_vocabulary
-from unspool.interfaces import Abilities, Rewindable, Step, StepModel, TokenizerLike
+from unspool.interfaces import Rewindable, Step, StepModel, TokenizerLike
 
 REQUIRED = ("vocab_size", "context", "tokenizer", "start", "step")
 """Attributes of every StepModel; optional ones are in `Abilities`."""
@@ -34,59 +35,20 @@ class States:
         return States(tuple(part.select(rows_M) for part in self.parts))
 
 
-class Lockstep(Checked, Abilities):
+class Lockstep(Checked, CombinedModel):
     """A StepModel that combines StepModels; a subclass defines its parts and how to join their Steps."""
 
     @abstractmethod
-    def parts(self) -> tuple[StepModel, ...]:
-        """The models, in the order of the Steps in `join`."""
-
-    @abstractmethod
     def join(self, steps: Sequence[Step]) -> Step:
-        """Combine the Steps of all parts."""
+        """Combine the Steps of all parts, in their order."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_parts(self.parts())
 
     @property
-    def vocab_size(self) -> int:
-        return self.parts()[0].vocab_size
-
-    @property
-    def source_vocab_size(self) -> int | None:
-        return self.parts()[0].source_vocab_size
-
-    @property
-    def source_tokenizer(self) -> TokenizerLike | None:
-        return next(
-            (part.source_tokenizer for part in self.parts() if part.source_tokenizer is not None), None
-        )
-
-    @property
     def rewindable(self) -> Self | None:
         return None if any(part.rewindable is None for part in self.parts()) else self
-
-    @property
-    def context(self) -> int | None:
-        return min((part.context for part in self.parts() if part.context is not None), default=None)
-
-    def prompts_read(self, prompt: Sequence[int]) -> Sequence[tuple[StepModel, Sequence[int]]]:
-        return [(part, prompt) for part in self.parts()]
-
-    @property
-    def is_encoder_decoder(self) -> bool:
-        return self.parts()[0].is_encoder_decoder
-
-    @property
-    def tokenizer(self) -> TokenizerLike | None:
-        return next((part.tokenizer for part in self.parts() if part.tokenizer is not None), None)
-
-    @property
-    def eos_ids(self) -> frozenset[int]:
-        """The end tokens of the first part with a tokenizer, or else of the first part."""
-        parts = self.parts()
-        return next((part for part in parts if part.tokenizer is not None), parts[0]).eos_ids
 
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, States]:
         return self._joined([part.start(prompts) for part in self.parts()])

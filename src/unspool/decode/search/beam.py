@@ -22,7 +22,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -33,11 +33,10 @@ from unspool.decode.search.beam_state import (
     BeamItem,
     BeamSearch,
     BeamState,
-    Tree,
     best_texts,
     stop_finished_beams,
 )
-from unspool.decode.search.candidates import alternatives, propose
+from unspool.decode.search.candidates import Candidate, alternatives, propose
 from unspool.decode.search.sampling import reshape
 from unspool.interfaces import Step, StepModel, Transform
 
@@ -52,6 +51,15 @@ class BeamScores:
     """What every token adds to the sum of its row."""
     covered_N: Tensor | None
     """The coverage penalty of every row if it ends now."""
+
+    def propose(self, beams: Sequence[BeamState], **keys: Any) -> list[list[Candidate]]:
+        """The best candidates of every beam."""
+        sums, count = [beam.totals for beam in beams], beams[0].candidates
+        return propose(sums, count, self.step.logp_NV, self.scores_NV, covered_N=self.covered_N, **keys)
+
+    def select(self, rows_M: Tensor) -> BeamScores:
+        covered_M = None if self.covered_N is None else self.covered_N.index_select(0, rows_M)
+        return BeamScores(self.step.select(rows_M), self.scores_NV.index_select(0, rows_M), covered_M)
 
 
 C = TypeVar("C", bound=BeamState)
@@ -159,14 +167,17 @@ class Beam(BeamSearch):
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
         options = self.options.bind(model, job)
-        requests = [[BeamState(options, job, request, Tree())] for request in range(len(job.prompts))]
+        requests = [[BeamState(options, job, request)] for request in range(len(job.prompts))]
         return run_beams(model, job, requests, grow)
 
 
-def grow(inputs: BeamScores, beams: Sequence[BeamState]) -> None:
-    """Give every beam its best candidates."""
-    count = beams[0].options.candidates(beams[0].job.ends)
-    sums = [beam.totals for beam in beams]
-    proposals = propose(sums, count, inputs.step.logp_NV, inputs.scores_NV, covered_N=inputs.covered_N)
+def grow(
+    inputs: BeamScores,
+    beams: Sequence[BeamState],
+    keys_NV: Tensor | None = None,
+    transform_keys: Callable[[Tensor], Tensor] | None = None,
+) -> None:
+    """Give every beam its best candidates, by the scores or by other keys (see `propose`)."""
+    proposals = inputs.propose(beams, keys_NV=keys_NV, transform_keys=transform_keys)
     for beam, candidates in zip(beams, proposals, strict=True):
         beam.take(candidates)

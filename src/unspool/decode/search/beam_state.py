@@ -193,8 +193,8 @@ class Ended:
 class BeamState:
     """One beam of one request."""
 
-    def __init__(self, options: BeamOptions, job: Job, request: int, tree: Tree) -> None:
-        self.options, self.job, self.request, self.tree = options, job, request, tree
+    def __init__(self, options: BeamOptions, job: Job, request: int, tree: Tree | None = None) -> None:
+        self.options, self.job, self.request, self.tree = options, job, request, tree or Tree()
         self.live = [BeamItem(job.hypothesis(request, 0), 0.0, request)]
         self.first_row = request
         """Index of its first row in the current step."""
@@ -205,6 +205,11 @@ class BeamState:
         self.pool: list[Ended] = []
         self.closed = False
         """Whether the pool is final; the live hypotheses may still grow for other beams of the request."""
+
+    @property
+    def candidates(self) -> int:
+        """Number of candidates to consider at each step."""
+        return self.options.candidates(self.job.ends)
 
     @property
     def totals(self) -> list[float]:

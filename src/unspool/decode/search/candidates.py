@@ -24,9 +24,6 @@ from torch import Tensor
 from unspool.decode.fast_sampling import best_tokens, can_compile
 from unspool.decode.hypothesis import Ranked
 
-BLOCK = 64
-"""Tokens of a block. Only the blocks with the highest maxima are searched for the best tokens."""
-
 
 class Candidate(NamedTuple):
     """A live hypothesis of a beam with one more token."""
@@ -95,24 +92,10 @@ def propose(
 
 def highest(keys_NV: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k highest keys of every row, best first, with their tokens; of equal keys the smallest tokens."""
-    N, V = keys_NV.shape
-    blocks = V // BLOCK
-    if k == V:
+    if k == keys_NV.shape[1]:
         return keys_NV.sort(dim=-1, descending=True, stable=True)
-    if blocks <= 2 * k:
-        values_NK, tokens_NK = keys_NV.topk(k + 1)
-        next_N = values_NK[:, k]
-    else:
-        in_blocks = blocks * BLOCK
-        peak_NB = keys_NV[:, :in_blocks].unfold(1, BLOCK, BLOCK).amax(dim=-1)
-        peak_NK, block_NK = peak_NB.topk(k + 1)
-        inside = torch.arange(BLOCK, device=keys_NV.device)
-        seen_NS = (block_NK[:, :k, None] * BLOCK + inside).flatten(1)
-        rest_S = torch.arange(in_blocks, V, device=keys_NV.device)
-        seen_NS = torch.cat([seen_NS, rest_S.expand(N, -1)], dim=1)
-        values_NK, at_NK = keys_NV.gather(1, seen_NS).topk(k + 1)
-        tokens_NK = seen_NS.gather(1, at_NK)
-        next_N = torch.maximum(values_NK[:, k], peak_NK[:, k])
+    values_NK, tokens_NK = keys_NV.topk(k + 1)
+    next_N = values_NK[:, k]
     edge_N, tokens_NK = values_NK[:, k - 1], tokens_NK[:, :k]
     if bool(((next_N == edge_N) & (next_N > -math.inf)).any()):  # ties at the edge: the slow way
         above_NV, level_NV = keys_NV > edge_N[:, None], keys_NV == edge_N[:, None]

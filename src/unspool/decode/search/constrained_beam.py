@@ -28,8 +28,8 @@ import torch
 from unspool.decode.arguments import phrases as checked_phrases, within
 from unspool.decode.hypothesis import Hypothesis, Job, SearchStep
 from unspool.decode.search.beam import BeamScores, run_beams
-from unspool.decode.search.beam_state import BeamKeywords, BeamOptions, BeamSearch, BeamState, Tree
-from unspool.decode.search.candidates import Candidate, propose
+from unspool.decode.search.beam_state import BeamKeywords, BeamOptions, BeamSearch, BeamState
+from unspool.decode.search.candidates import Candidate
 from unspool.decode.transforms.biases import encode_words
 from unspool.interfaces import Detokenizer, StepModel, Transform
 
@@ -150,11 +150,8 @@ class ConstrainedBeam(BeamSearch):
 
 def grow(inputs: BeamScores, beams: Sequence[_PhraseBeam]) -> None:
     """Give every beam its best candidates, those that continue phrases, and the best of each row."""
-    count = beams[0].options.candidates(beams[0].job.ends)
-    sums = [beam.totals for beam in beams]
-    proposals = propose(sums, count, inputs.step.logp_NV, inputs.scores_NV, covered_N=inputs.covered_N)
     required = _phrase_candidates(inputs, beams)
-    for beam, candidates, more in zip(beams, proposals, required, strict=True):
+    for beam, candidates, more in zip(beams, inputs.propose(beams), required, strict=True):
         # Candidates with the same parent and token are equal.
         merged = {(one.parent, one.token): one for one in (*candidates, *more)}
         beam.take(sorted(merged.values(), key=lambda one: (-one.total, one.parent, one.token)))
@@ -203,7 +200,7 @@ class _PhraseBeam(BeamState):
     def __init__(
         self, options: BeamOptions, job: Job, request: int, start: PhraseProgress, reader: Detokenizer | None
     ) -> None:
-        super().__init__(options, job, request, Tree())
+        super().__init__(options, job, request)
         self.start = start
         self.reader = reader
         """Detokenizer without stop strings, if the model has a tokenizer."""

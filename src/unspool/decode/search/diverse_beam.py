@@ -27,7 +27,6 @@ from unspool.decode.arguments import LARGEST_BIAS, as_number, as_whole, set_fiel
 from unspool.decode.hypothesis import Job, SearchStep
 from unspool.decode.search.beam import BeamScores, run_beams
 from unspool.decode.search.beam_state import BeamKeywords, BeamOptions, BeamSearch, BeamState, Tree
-from unspool.decode.search.candidates import propose
 from unspool.interfaces import StepModel, Transform
 
 
@@ -74,21 +73,14 @@ class DiverseBeam(BeamSearch):
         """Let the groups of every request choose in turn, with penalties for the choices of earlier
         groups."""
         taken: dict[int, list[int]] = {beam.request: [] for beam in beams}
-        count = beams[0].options.candidates(beams[0].job.ends)
         for place in range(self.groups):
             group = [beam for beam in beams if beam.place == place]
             if not group:
                 continue
             rows = [beam.first_row + row for beam in group for row in range(len(beam.live))]
-            rows_M = torch.tensor(rows, device=inputs.scores_NV.device)
-            proposals = propose(
-                [beam.totals for beam in group],
-                count,
-                inputs.step.logp_NV.index_select(0, rows_M),
-                self._penalised(inputs.scores_NV.index_select(0, rows_M), group, taken),
-                covered_N=None if inputs.covered_N is None else inputs.covered_N.index_select(0, rows_M),
-            )
-            for beam, candidates in zip(group, proposals, strict=True):
+            own = inputs.select(torch.tensor(rows, device=inputs.scores_NV.device))
+            own = replace(own, scores_NV=self._penalised(own.scores_NV, group, taken))
+            for beam, candidates in zip(group, own.propose(group), strict=True):
                 taken[beam.request] += [candidate.token for candidate in beam.take(candidates)]
 
     def _penalised(self, scores_MV: Tensor, group: Sequence[_Group], taken: dict[int, list[int]]) -> Tensor:

@@ -26,7 +26,7 @@ from torch import Tensor
 from unspool.decode.arguments import as_whole, set_fields
 from unspool.decode.combine.lockstep import check_model, check_parts
 from unspool.decode.hypothesis import Hypothesis, Job, SearchStep
-from unspool.decode.multinomial import Multinomial, invert
+from unspool.decode.multinomial import Multinomial, token_at
 from unspool.decode.picks import ArgMax
 from unspool.decode.prompts import tokens_left
 from unspool.decode.search.candidates import alternatives
@@ -133,7 +133,7 @@ class Speculative:
         while len(drafted) < count and hypothesis.finish_reason is None:
             (step,) = row.draft.after(hypothesis.tokens, ())
             scores_1V, q_1V = distribution(step, hypothesis)
-            token = _draw(q_1V, row.rng)
+            token = token_at(q_1V[0], row.rng.random())
             drafted.append(DraftToken(token, q_1V))
             hypothesis = _extended(hypothesis, token, step, scores_1V, draft_job)
         return drafted
@@ -204,17 +204,10 @@ class IncrementalReader:
             self._read = length
 
 
-def _draw(weight_1V: Tensor, rng: Random) -> int:
-    u_1 = torch.tensor([rng.random()], dtype=torch.float64, device=weight_1V.device)
-    return int(invert(weight_1V, u_1))
-
-
 def _redraw(p_1V: Tensor, rejected: DraftToken | None, rng: Random) -> int:
-    if rejected is None:
-        return _draw(p_1V, rng)
-    rest_1V = (p_1V - rejected.q_1V).clamp(min=0)
+    rest_1V = p_1V if rejected is None else (p_1V - rejected.q_1V).clamp(min=0)
     # If p and q differ by rounding only, the rest is empty, and p serves.
-    return _draw(rest_1V if bool(rest_1V.any()) else p_1V, rng)
+    return token_at((rest_1V if bool(rest_1V.any()) else p_1V)[0], rng.random())
 
 
 def multinomial_distribution(scores_NV: Tensor) -> Tensor:

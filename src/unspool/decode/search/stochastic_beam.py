@@ -32,9 +32,9 @@ from torch import Tensor
 
 from unspool.decode.hypothesis import Hypothesis, Job, SearchStep
 from unspool.decode.rng import numpy_generator
-from unspool.decode.search.beam import BeamScores, run_beams
-from unspool.decode.search.beam_state import BeamOptions, BeamSearch, BeamState, Tree
-from unspool.decode.search.candidates import Candidate, propose
+from unspool.decode.search.beam import BeamScores, grow, run_beams
+from unspool.decode.search.beam_state import BeamOptions, BeamSearch, BeamState
+from unspool.decode.search.candidates import Candidate
 from unspool.interfaces import StepModel, Transform
 
 
@@ -47,9 +47,11 @@ def add_gumbel(scores_NV: Tensor, generators: Sequence[np.random.Generator], row
     return scores_NV - (-u_NV.log_()).log_()
 
 
-def draw_gumbel(generator: np.random.Generator) -> float:
-    """Draw from the standard Gumbel distribution."""
-    return float(generator.gumbel())
+def perturb(inputs: BeamScores, beams: Sequence[BeamState], rngs: Sequence[np.random.Generator]) -> Tensor:
+    """The scores of all beams with Gumbel noise; rngs[i] is that of request i."""
+    return add_gumbel(
+        inputs.scores_NV, [rngs[beam.request] for beam in beams], [len(beam.live) for beam in beams]
+    )
 
 
 def condition_on_maximum(keys_NK: Tensor, maximum_N: Tensor) -> Tensor:
@@ -71,39 +73,28 @@ class StochasticBeam(BeamSearch):
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
         options = self.options.bind(model, job)
         rngs = [numpy_generator(job.stream_key(request)) for request in range(len(job.prompts))]
-        requests = [
-            [_GumbelBeam(options, job, request, draw_gumbel(rng))] for request, rng in enumerate(rngs)
-        ]
+        requests = [[_GumbelBeam(options, job, request, rng.gumbel())] for request, rng in enumerate(rngs)]
 
-        def grow(inputs: BeamScores, draws: Sequence[_GumbelBeam]) -> None:
-            step, scores_NV = inputs.step, inputs.scores_NV
-            sums = [draw.totals for draw in draws]
-            rows = [len(each) for each in sums]
-            like = torch.empty(0, dtype=torch.float64, device=scores_NV.device)
-            total_N = like.new_tensor([total for each in sums for total in each])
-            parent_N = like.new_tensor([key for draw in draws for key in draw.keys])
-            keys_NV = add_gumbel(scores_NV, [rngs[draw.request] for draw in draws], rows)
-            proposals = propose(
-                sums,
-                self.options.width,
-                step.logp_NV,
-                scores_NV,
-                keys_NV=keys_NV,
-                transform_keys=lambda keys_NK: condition_on_maximum(keys_NK, parent_N - total_N),
-            )
-            for draw, candidates in zip(draws, proposals, strict=True):
-                draw.take(candidates)
+        def grow_conditioned(inputs: BeamScores, beams: Sequence[_GumbelBeam]) -> None:
+            pairs = [pair for beam in beams for pair in zip(beam.keys, beam.totals, strict=True)]
+            above_N = inputs.scores_NV.new_tensor([key - total for key, total in pairs], dtype=torch.float64)
+            keys_NV = perturb(inputs, beams, rngs)
+            grow(inputs, beams, keys_NV, lambda keys_NK: condition_on_maximum(keys_NK, above_N))
 
-        return run_beams(model, job, requests, grow, use_model_scores=False)
+        return run_beams(model, job, requests, grow_conditioned, use_model_scores=False)
 
 
 class _GumbelBeam(BeamState):
     """A beam whose live and finished hypotheses share the width, ranked by G."""
 
     def __init__(self, options: BeamOptions, job: Job, request: int, key: float) -> None:
-        super().__init__(options, job, request, Tree())
+        super().__init__(options, job, request)
         self.keys = [key]
         """G of the live hypotheses."""
+
+    @property
+    def candidates(self) -> int:
+        return self.options.width
 
     def take(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Keep the hypotheses with the highest G, finished ones included."""
@@ -150,24 +141,8 @@ class BeamSample(BeamSearch):
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
         options = self.options.bind(model, job)
-        requests = [[BeamState(options, job, request, Tree())] for request in range(len(job.prompts))]
+        requests = [[BeamState(options, job, request)] for request in range(len(job.prompts))]
         rngs = [numpy_generator(job.stream_key(request)) for request in range(len(job.prompts))]
-        count = options.candidates(job.ends)
-
-        def grow(inputs: BeamScores, beams: Sequence[BeamState]) -> None:
-            sums = [beam.totals for beam in beams]
-            keys_NV = add_gumbel(
-                inputs.scores_NV, [rngs[beam.request] for beam in beams], [len(each) for each in sums]
-            )
-            proposals = propose(
-                sums,
-                count,
-                inputs.step.logp_NV,
-                inputs.scores_NV,
-                keys_NV=keys_NV,
-                covered_N=inputs.covered_N,
-            )
-            for beam, candidates in zip(beams, proposals, strict=True):
-                beam.take(candidates)
-
-        return run_beams(model, job, requests, grow)
+        return run_beams(
+            model, job, requests, lambda inputs, beams: grow(inputs, beams, perturb(inputs, beams, rngs))
+        )

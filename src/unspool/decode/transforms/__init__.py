@@ -10,6 +10,7 @@ from unspool.decode.transforms.nucleus import MinK, TailFree, TopH, TopP, Typica
 from unspool.decode.transforms.penalties import FrequencyPenalty, PresencePenalty, RepetitionPenalty
 from unspool.decode.transforms.scores import Truncation as Truncation
 from unspool.decode.transforms.temperature import DynamicTemperature, QuadraticSmoothing, Temperature
+from unspool.decode.transforms.thinking_budget import ThinkingBudget
 from unspool.decode.transforms.thresholds import Epsilon, Eta, MinP, PLess, TopA, TopK, TopNSigma
 from unspool.decode.transforms.xtc import XTC
 
@@ -38,6 +39,7 @@ TRANSFORMS: dict[str, type] = {
     "SequenceBias": SequenceBias,
     "TailFree": TailFree,
     "Temperature": Temperature,
+    "ThinkingBudget": ThinkingBudget,
     "TopA": TopA,
     "TopH": TopH,
     "TopK": TopK,

@@ -6,7 +6,7 @@ Willard & Louf 2023, §3 (the mask); Park et al. 2024, §3 (its bias). llguidanc
 papers.bib: willard2023guided, park2024grammar, moskal2025llguidance
 
 The grammar covers the generated text, without the prompt. A token limit or a stop string may cut the text: it
-is complete if finish_reason is "eos". A right-to-left model supports choices only.
+is complete if finish_reason is "eos". Right-to-left models are refused.
 
 Sampling under a mask is not conditioning: q(x) = p(x) / Π Z_t, while p(x | L) ∝ p(x). exp(Σ logps − Σ scores)
 of an Output is Π Z_t if Grammar is the only transform; texts weighted or resampled by it approximate
@@ -210,60 +210,6 @@ class Matchers:
         return ParserState(matcher, is_first)
 
 
-class RightToLeftChoices:
-    """The tokens that lead to one of several texts, for a model that writes the last token of a text first.
-
-    The missing part of a choice is a prefix of it, and the next token must be a suffix of that prefix. The
-    first token of the text may have another form than later ones (without its space).
-    """
-
-    def __init__(self, choices: Sequence[str], tokens: TokenBytes) -> None:
-        self._choices = {choice.encode() for choice in choices}
-        self._tokens = tokens
-        self._later = [tokens.tokenizer.piece(token) for token in range(tokens.size)]
-        self._first = [tokens.tokenizer.piece(token, first=True) for token in range(tokens.size)]
-        self._later_ids, self._first_ids = _ids_by_piece(self._later), _ids_by_piece(self._first)
-
-    def allowed(self, history: Sequence[Hypothesis]) -> NDArray[np.bool_]:
-        """(N, V): the tokens that may precede each hypothesis."""
-        return np.stack([self._before(hypothesis) for hypothesis in history])
-
-    def _before(self, hypothesis: Hypothesis) -> NDArray[np.bool_]:
-        unwritten, complete = self._remaining(hypothesis.tokens)
-        allowed_V = np.zeros(self._tokens.size, dtype=bool)
-        for prefix in unwritten:
-            allowed_V[self._first_ids.get(prefix, [])] = True
-            for start in range(len(prefix)):
-                if start or not self._tokens.has_first_forms:
-                    allowed_V[self._later_ids.get(prefix[start:], [])] = True
-        if complete:
-            allowed_V[[token for token in self._tokens.ends if token < self._tokens.size]] = True
-        if not allowed_V.any():
-            raise ValueError(
-                f"before {self._tokens.tokenizer.decode(hypothesis.tokens)!r:.80} no token of the vocabulary "
-                "leads to a choice: write the choices in characters of the vocabulary"
-            )
-        return allowed_V
-
-    def _remaining(self, tokens: Sequence[int]) -> tuple[set[bytes], bool]:
-        """The missing prefixes of the choices, and whether a choice is complete."""
-        unwritten, complete = self._choices - {b""}, b"" in self._choices
-        for token in tokens:
-            later, first = self._later[token], self._first[token]
-            if later and first:
-                complete = first in unwritten
-                unwritten = {it[: -len(later)] for it in unwritten if it.endswith(later) and it != later}
-        return unwritten, complete
-
-
-def _ids_by_piece(pieces: Sequence[bytes | None]) -> dict[bytes, list[int]]:
-    ids: dict[bytes, list[int]] = {}
-    for token, piece in enumerate(pieces):
-        if piece:
-            ids.setdefault(piece, []).append(token)
-    return ids
-
-
 KINDS = ("json_schema", "regex", "lark", "choices")
 MIN_CACHED_STATES = 256
 """Minimum size of the cache of parser states."""
@@ -283,7 +229,7 @@ class Grammar:
     """The allowed texts."""
     whitespace: str = " "
     """White space in JSON, as a regular expression."""
-    matchers: Matchers | RightToLeftChoices | None = field(default=None, init=False, compare=False)
+    matchers: Matchers | None = field(default=None, init=False, compare=False)
     """Set by `bind`."""
 
     def __post_init__(self) -> None:
@@ -328,17 +274,12 @@ class Grammar:
             raise ValueError(
                 "Grammar needs an end-of-text token, which this model does not name: give stop_ids"
             )
+        if getattr(model.tokenizer, "right_to_left", False):
+            raise ValueError("Grammar matches a text from its beginning: use a left-to-right model")
         tokens = token_bytes(model.tokenizer, model.vocab_size, ends)
         bound = replace(self)
-        if getattr(model.tokenizer, "right_to_left", False):
-            if self.choices is None:
-                raise ValueError("a right-to-left model supports Grammar(choices=…) only: give choices")
-            set_fields(bound, matchers=RightToLeftChoices(self.choices, tokens))
-        else:
-            set_fields(
-                bound,
-                matchers=Matchers(self.to_lark(), tokens, max_states=max(MIN_CACHED_STATES, 4 * job.rows)),
-            )
+        max_states = max(MIN_CACHED_STATES, 4 * job.rows)
+        set_fields(bound, matchers=Matchers(self.to_lark(), tokens, max_states))
         return bound
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:

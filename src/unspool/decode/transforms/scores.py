@@ -1,4 +1,4 @@
-"""Shared parts of transforms: checks of scores, bans, truncations, and cuts of a ranking.
+"""Shared parts of transforms: checks of scores, bans and truncations.
 
 The maximum of a row shows all faults: it is NaN if any score is NaN, −∞ if every token is cut, and +∞ if any
 score is +∞.
@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -142,56 +141,3 @@ class Truncation(Checked, ABC):
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
         peaks(scores_NV)
         return cut(scores_NV, self.keeps(scores_NV))
-
-
-HEAD = 256
-"""Nucleus-like rules rank the tokens of a row and keep the first c. The first HEAD tokens almost always
-decide c; the other rows are sorted. Tokens with equal keys are ranked by id, the lower first (as argmax
-does)."""
-
-Head = Callable[[Tensor, Tensor], Tensor]
-"""(key_NK, token_NK): the first K of every row → (N) how many to keep; 0 if they do not decide."""
-
-Full = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""(R): some rows → the key of the last token kept, (R, 1), and how many to keep, (R)."""
-
-
-def edges(key_NV: Tensor, head: Head, full: Full) -> tuple[Tensor, Tensor]:
-    """The key of the last token kept by every row, (N, 1), and how many are kept, (N)."""
-    if key_NV.shape[1] <= 2 * HEAD:
-        return full(torch.arange(len(key_NV), device=key_NV.device))
-    key_NK, token_NK = key_NV.topk(HEAD)
-    count_N = head(key_NK, token_NK)
-    edge_N1 = key_NK.gather(1, (count_N - 1).clamp(min=0)[:, None])
-    rows_R = (count_N == 0).nonzero()[:, 0]
-    if len(rows_R):
-        edge_N1[rows_R], count_N[rows_R] = full(rows_R)
-    return edge_N1, count_N
-
-
-def first(key_NV: Tensor, edge_N1: Tensor, count_N: Tensor) -> Tensor:
-    """The mask of the first count_N tokens of every row, given the key of the last of them."""
-    keep_NV = key_NV >= edge_N1
-    surplus_N = keep_NV.sum(dim=-1) - count_N
-    rows_R = surplus_N.nonzero()[:, 0]
-    if len(rows_R):
-        # Of the tokens with the last key, those with the highest ids are cut.
-        tied_RV = key_NV[rows_R] == edge_N1[rows_R]
-        from_the_end_RV = tied_RV.flip(-1).cumsum(-1).flip(-1)
-        keep_NV[rows_R] &= ~(tied_RV & (from_the_end_RV <= surplus_N[rows_R, None]))
-    return keep_NV
-
-
-def ascending(key_RV: Tensor) -> Tensor:
-    """Sort every row in ascending order; on a CPU with numpy, whose sort is ten times as fast as torch's."""
-    if key_RV.device.type != "cpu":
-        return key_RV.sort(dim=-1).values
-    return torch.from_numpy(np.sort(key_RV.detach().numpy(), axis=-1))
-
-
-def rounding(vocabulary: int) -> float:
-    """Twice the largest relative error observed in a float32 softmax over so many tokens, in any order.
-
-    If a boundary is closer than this, the plain definition decides, so that the result equals other tools'.
-    """
-    return 1e-5 + 3e-9 * vocabulary

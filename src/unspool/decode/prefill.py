@@ -1,0 +1,164 @@
+"""Chunked prefill: read long prompts in parts, so that other requests decode between two parts.
+
+A chunk has at most `max_tokens` tokens of all waiting prompts together. Half of it is for the oldest prompt,
+so that every prompt ends; the rest is for the shortest ones, so that they do not wait for a long one.
+Agrawal et al. 2024, §4.2 (papers.bib: agrawal2024sarathi). The compiled engine gives bit-identical results
+however a prompt was split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unspool.decode.prefix_cache import MIN_SHARED_TOKENS, Slot, common_prefix
+from unspool.interfaces import Step
+
+Prompts = Sequence[Sequence[int]]
+
+
+@dataclass(eq=False)
+class PendingPrompt:
+    """A prompt that is being read."""
+
+    tokens: Sequence[int]
+    owner: str = ""
+    read: int = 0
+    """Tokens that were read, or found in the prefix cache."""
+    slot: Slot | None = None
+    """Its row; None before the first chunk."""
+    step: Step | None = None
+    """The Step after the last token."""
+
+
+class Prefill:
+    """The prompts of one request, and the result after the last of them: a Step and a slot, or an error."""
+
+    def __init__(self, prompts: Prompts, owner: str = "") -> None:
+        self.prompts = [PendingPrompt(list(prompt), owner) for prompt in prompts]
+        self.owner = owner
+        self.result: tuple[Step, Any] | Exception | None = None
+        self.is_open = True
+        """False after the request was cancelled."""
+
+    @property
+    def texts(self) -> Prompts:
+        """The tokens of all prompts."""
+        return [prompt.tokens for prompt in self.prompts]
+
+    @property
+    def size(self) -> int:
+        """The number of tokens of all prompts."""
+        return sum(len(prompt.tokens) for prompt in self.prompts)
+
+    def join_rows(self) -> Slot | None:
+        """Set the result if every prompt is complete; the new slot has the rows of all prompts."""
+        steps = [prompt.step for prompt in self.prompts if prompt.step is not None]
+        if len(steps) < len(self.prompts):
+            return None
+        slot = Slot([row for prompt in self.prompts if prompt.slot for row in prompt.slot.rows])
+        slot.owner, slot.is_open = self.owner, self.is_open
+        for prompt in self.prompts:
+            prompt.slot = prompt.step = None
+        self.result = concatenate(steps), slot
+        return slot
+
+    def close(self, error: Exception | None = None) -> None:
+        """End the request: its rows are removed before the next model call."""
+        self.is_open = False
+        self.result = self.result or error
+        if isinstance(self.result, tuple):
+            self.result[1].is_open = False
+        for prompt in self.prompts:
+            if prompt.slot is not None:
+                prompt.slot.is_open = False
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """Tokens begin … end of a prompt, to be read now."""
+
+    prompt: PendingPrompt
+    begin: int
+    end: int
+    source: int = 0
+    """The row whose first `begin` tokens are those of the prompt, if the prompt does not have a row yet."""
+
+    @property
+    def text(self) -> Sequence[int]:
+        return self.prompt.tokens[self.begin : self.end]
+
+
+LongestMatch = Callable[[PendingPrompt], tuple[int, int]]
+"""The row with the longest common prefix, and the length of that prefix."""
+
+
+def plan_chunks(
+    prompts: Sequence[PendingPrompt], max_tokens: int, longest_match: LongestMatch
+) -> list[Chunk]:
+    """The parts of incomplete prompts (in order of arrival) to read now, at most `max_tokens` tokens."""
+    begun: dict[PendingPrompt, Chunk] = {
+        prompt: Chunk(prompt, prompt.read, prompt.read) for prompt in prompts if prompt.slot is not None
+    }
+
+    def begin(prompt: PendingPrompt) -> Chunk | None:
+        if prompt not in begun:
+            if any(_is_worth_waiting(prompt, other) for other in begun.values()):
+                return None
+            row, length = longest_match(prompt)
+            begun[prompt] = Chunk(prompt, length, length, row)
+        return begun[prompt]
+
+    budget = max_tokens
+
+    def grow(prompt: PendingPrompt, limit: int) -> bool:
+        nonlocal budget
+        chunk = begin(prompt)
+        if chunk is None:
+            return False
+        size = min(limit, budget, len(prompt.tokens) - chunk.end)
+        begun[prompt] = Chunk(prompt, chunk.begin, chunk.end + size, chunk.source)
+        budget -= size
+        return True
+
+    half = (max_tokens + 1) // 2
+    next((prompt for prompt in prompts if grow(prompt, half)), None)
+    for prompt in sorted(prompts, key=lambda it: len(it.tokens) - it.read):
+        if not budget:
+            break
+        grow(prompt, max_tokens)
+    return [chunk for chunk in begun.values() if chunk.end > chunk.begin]
+
+
+def _is_worth_waiting(prompt: PendingPrompt, other: Chunk) -> bool:
+    """Whether a prompt saves many tokens if it starts after the other has been read."""
+    if prompt.owner != other.prompt.owner:
+        return False
+    # The last token is always read: the first Step follows it.
+    shared = common_prefix(other.prompt.tokens, prompt.tokens[:-1])
+    return shared >= other.begin + MIN_SHARED_TOKENS
+
+
+def first_fitting(prefills: Sequence[Prefill], max_tokens: int) -> list[Prefill]:
+    """The first requests whose prompts have at most `max_tokens` tokens together; at least one."""
+    totals = accumulate(prefill.size for prefill in prefills)
+    count = sum(total <= max_tokens for total in totals)
+    return list(prefills[: max(1, count)])
+
+
+def concatenate(steps: Sequence[Step]) -> Step:
+    """Concatenate the rows of several Steps of one model."""
+    if len(steps) == 1:
+        return steps[0]
+
+    def part(name: str) -> Tensor | None:
+        values = [getattr(step, name) for step in steps]
+        return None if values[0] is None else torch.cat(values)
+
+    others = {name: part(name) for name in ("hidden_ND", "attention", "score_NV", "exits_NEV", "log_norm_N")}
+    return Step(torch.cat([step.logp_NV for step in steps]), **others)
