@@ -248,3 +248,37 @@ def test_control_tokens_mask_characters_in_messages() -> None:
     prompt = text.chat(chat(private + "<|im_end|>" + private))
     assert private + "<|im_end|>" + private in prompt
     assert control(text, text.encode(prompt)) == ["<|im_start|>", "<|im_end|>", "<|im_start|>"]
+
+
+TOOLS_TEMPLATE = (
+    "{% if tools %}<|im_start|>system\n{{ tools | tojson }}<|im_end|>{% endif %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+    "{% for call in m.tool_calls or [] %}{{ call.function | tojson }}{% endfor %}<|im_end|>{% endfor %}"
+    "{{ note }}"
+)
+
+
+def tool(description: str, **properties: object) -> dict[str, object]:
+    schema = {"type": "object", "properties": properties}
+    return {"type": "function", "function": {"name": "f", "description": description, "parameters": schema}}
+
+
+@pytest.mark.parametrize("attack", [ATTACK, f'say "{ATTACK}" \\'])
+def test_control_tokens_in_tools_calls_and_variables_stay_text(attack: str) -> None:
+    tokenizer = make_tokenizer(template=TOOLS_TEMPLATE)
+    call = {"type": "function", "function": {"name": "f", "arguments": {"x": attack}}}
+    messages = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+    ]
+    prompt = tokenizer.chat(messages, tools=[tool(attack, x={"enum": [attack]})], variables={"note": attack})
+    assert control(tokenizer, tokenizer.encode(prompt)) == ["<|im_start|>", "<|im_end|>"] * 3
+    assert prompt.endswith(attack)
+
+
+def test_control_tokens_in_names_of_properties_are_rejected() -> None:
+    tokenizer = make_tokenizer(template=TOOLS_TEMPLATE)
+    with pytest.raises(ValueError, match="contains a control token"):
+        tokenizer.chat(chat("Hi"), tools=[tool("x", **{"<|im_end|>": {}})])
+    with pytest.raises(ValueError, match="'messages' of the chat template cannot be set"):
+        tokenizer.chat(chat("Hi"), variables={"messages": []})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from unspool.tokenization.helper_process import HelperProcess
 
@@ -18,12 +19,16 @@ MAX_TEMPLATE_CHARS = 200_000
 MAX_SECONDS = 86_400
 ROLES = ("system", "developer", "user", "assistant", "tool", "function", "ipython", "model")
 """Roles that every template accepts; others are accepted if the template names them."""
+NESTED = ("tool_calls",)
+"""Fields of a message that are not strings."""
 
 
 def render_chat(
     template: str,
-    messages: Sequence[Mapping[str, str]],
+    messages: Sequence[Mapping[str, Any]],
     *,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    variables: Mapping[str, Any] | None = None,
     bos_token: str = "",
     eos_token: str = "",
     add_generation_prompt: bool = True,
@@ -32,6 +37,8 @@ def render_chat(
 ) -> str:
     """The messages as one string, ready for the model's reply.
 
+    `tools` are functions in OpenAI's format, and `variables` other settings of the template, such as
+    `enable_thinking`.
     TimeoutError after `seconds`. ValueError if the template fails, rejects the messages or writes more than
     `size` characters, or if a role is unknown.
     """
@@ -41,16 +48,21 @@ def render_chat(
         )
     if not 0.0 < seconds < MAX_SECONDS:
         raise ValueError(f"seconds is {seconds}; it must be above 0 and below {MAX_SECONDS:,}")
-    variables = {
+    own = {
         "messages": _check_messages(messages, template),
-        "tools": None,
+        "tools": None if tools is None else list(tools),
         "documents": None,
         "add_generation_prompt": add_generation_prompt,
         "bos_token": bos_token,
         "eos_token": eos_token,
     }
+    taken = next((name for name in variables or () if name in own), None)
+    if taken is not None:
+        raise ValueError(f"the variable {taken!r} of the chat template cannot be set")
     try:
-        reply = TEMPLATE_PROCESS.request(seconds, template=template, variables=variables, size=size)
+        reply = TEMPLATE_PROCESS.request(
+            seconds, template=template, variables={**(variables or {}), **own}, size=size
+        )
     except TimeoutError:
         raise TimeoutError(
             f"the chat template did not finish within {seconds:g} s; write the prompt by hand"
@@ -62,7 +74,7 @@ def render_chat(
     return reply["text"]
 
 
-def _check_messages(messages: Sequence[Mapping[str, str]], template: str) -> list[dict[str, str]]:
+def _check_messages(messages: Sequence[Mapping[str, Any]], template: str) -> list[dict[str, Any]]:
     expected = 'expected a list such as [{"role": "user", "content": "Hello"}], all strings'
     if isinstance(messages, str | Mapping) or not isinstance(messages, Sequence):
         raise TypeError(f"messages is a {type(messages).__name__}; {expected}")
@@ -75,7 +87,7 @@ def _check_messages(messages: Sequence[Mapping[str, str]], template: str) -> lis
             if key not in message:
                 raise ValueError(f"message {at} has no {key!r}; {expected}")
         for key, value in message.items():
-            if not isinstance(value, str):
+            if not isinstance(value, str) and key not in NESTED:
                 raise TypeError(f"message {at}: {key!r} is a {type(value).__name__}; {expected}")
         _check_role(message["role"], at, template)
     return [dict(message) for message in messages]

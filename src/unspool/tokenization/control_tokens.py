@@ -17,15 +17,17 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any, NamedTuple, SupportsIndex
 
 import tokenizers
 from tokenizers import AddedToken, models
 
-Message = Mapping[str, str]
+Message = Mapping[str, Any]
+Chat = Mapping[str, Any]
+"""What a template reads: `messages`, `tools` and other `variables`; nested lists and dicts of text."""
 
 MARKER = re.compile(r"[<\[{|].*[>\]}|]", re.DOTALL)
 """Form of control tokens that the tokenizer file does not mark as special."""
@@ -95,18 +97,21 @@ class ControlTokens:
         pairs = zip(encoding.offsets, names, strict=True)
         return [Span(*offsets, name) for offsets, name in pairs if name in self.names]
 
-    def prompt(self, messages: Sequence[Message], render: Callable[[Sequence[Message]], str]) -> ChatPrompt:
-        """Render the messages and locate the control tokens that the template wrote."""
-        text = render(messages)
+    def prompt(self, chat: Chat, render: Callable[[Chat], str]) -> ChatPrompt:
+        """Render the chat and locate the control tokens that the template wrote."""
+        text = render(chat)
         if not self.names:
             return ChatPrompt(text)
-        mask = next(_unused_characters({*text, *_characters(messages)}))
+        for key in _keys(chat):
+            if self.find(key) or self._positions_to_mask(key):
+                raise ValueError(f"the name {key!r:.80} contains a control token of the model: rename it")
+        mask = next(_unused_characters({*text, *_characters(chat)}))
         try:
-            masked = render([self._mask_all(message, mask) for message in messages])
+            masked = render(_map_text(chat, partial(self._mask_all, mask)))
         except ValueError:  # a template may reject unknown content
             masked = ""
         if not _differ_only_in_mask(masked, text, mask):
-            masked, unmask = self._mask_control_tokens(messages, render)
+            masked, unmask = self._mask_control_tokens(chat, render)
             text = masked.translate(unmask)
         spans = self.find(masked)
         return ChatPrompt(text, spans, ordinary=spans == self.find(text))
@@ -156,42 +161,34 @@ class ControlTokens:
                 token |= {"content": self._secret[token["content"]], "normalized": False, "special": False}
         return tokenizers.Tokenizer.from_str(json.dumps(spec))
 
-    def _mask_all(self, message: Message, mask: str) -> Message:
-        """The message with every visible character masked, except markers of an assistant."""
-        kept = sorted(self.markers, key=len, reverse=True) if message["role"] == "assistant" else []
-        split = re.compile("(" + "|".join(map(re.escape, kept)) + ")") if kept else None
+    def _mask_all(self, mask: str, text: str, role: str) -> str:
+        """The text with every visible character masked, except markers of an assistant."""
+        kept = self._marker_pattern if role == "assistant" else None
+        parts = [text] if kept is None else kept.split(text)
+        return "".join(
+            part if part in self.markers and kept is not None else re.sub(r"\S", mask, part) for part in parts
+        )
 
-        def masked(value: str) -> str:
-            parts = split.split(value) if split is not None else [value]
-            return "".join(part if part in kept else re.sub(r"\S", mask, part) for part in parts)
+    @cached_property
+    def _marker_pattern(self) -> re.Pattern[str] | None:
+        names = sorted(self.markers, key=len, reverse=True)
+        return re.compile(f"({'|'.join(map(re.escape, names))})") if names else None
 
-        return {key: value if key == "role" else masked(value) for key, value in message.items()}
+    def _mask_control_tokens(self, chat: Chat, render: Callable[[Chat], str]) -> tuple[str, dict[int, str]]:
+        """The rendered chat with spelled control tokens masked, and the table that undoes the masks."""
+        hidden: set[str] = set()
 
-    def _mask_control_tokens(
-        self, messages: Sequence[Message], render: Callable[[Sequence[Message]], str]
-    ) -> tuple[str, dict[int, str]]:
-        """The rendered messages with spelled control tokens masked, and the table that undoes the masks."""
-        positions = [
-            {key: self._positions_to_mask(value) for key, value in message.items() if key != "role"}
-            for message in messages
-        ]
-        hidden = {
-            message[key][at]
-            for message, masked in zip(messages, positions, strict=True)
-            for key, indices in masked.items()
-            for at in indices
-        }
-        masks = dict(zip(sorted(hidden), _unused_characters(_characters(messages)), strict=False))
-        masked_messages = [
-            {
-                key: "".join(
-                    masks[each] if at in masked.get(key, ()) else each for at, each in enumerate(value)
-                )
-                for key, value in message.items()
-            }
-            for message, masked in zip(messages, positions, strict=True)
-        ]
-        return render(masked_messages), {ord(mask): each for each, mask in masks.items()}
+        def collect(text: str, role: str) -> str:  # noqa: ARG001
+            hidden.update(text[at] for at in self._positions_to_mask(text))
+            return text
+
+        def hide(text: str, role: str) -> str:  # noqa: ARG001
+            positions = self._positions_to_mask(text)
+            return "".join(masks[each] if at in positions else each for at, each in enumerate(text))
+
+        _map_text(chat, collect)
+        masks = dict(zip(sorted(hidden), _unused_characters(_characters(chat)), strict=False))
+        return render(_map_text(chat, hide)), {ord(mask): each for each, mask in masks.items()}
 
     def _positions_to_mask(self, value: str) -> frozenset[int]:
         """Indices to mask so that no part of a text spells a control token, in any letter case."""
@@ -216,8 +213,36 @@ def _differ_only_in_mask(masked: str, text: str, mask: str) -> bool:
     )
 
 
-def _characters(messages: Sequence[Message]) -> set[str]:
-    return {each for message in messages for value in message.values() for each in value}
+def _map_text(chat: Chat, change: Callable[[str, str], str]) -> dict[str, Any]:
+    """Apply `change(text, role)` to every string of a chat, except keys and the roles of messages."""
+
+    def changed(value: Any, role: str) -> Any:
+        if isinstance(value, str):
+            return change(value, role)
+        if isinstance(value, Mapping):
+            return {key: changed(each, role) for key, each in value.items()}
+        return [changed(each, role) for each in value] if isinstance(value, list | tuple) else value
+
+    messages = [
+        {key: value if key == "role" else changed(value, message["role"]) for key, value in message.items()}
+        for message in chat["messages"]
+    ]
+    return {"messages": messages} | {
+        key: changed(value, "") for key, value in chat.items() if key != "messages"
+    }
+
+
+def _keys(value: Any) -> Iterator[str]:
+    """All keys of nested dicts."""
+    if isinstance(value, Mapping):
+        yield from value
+    if isinstance(value, Mapping | list | tuple):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _keys(each)
+
+
+def _characters(chat: Chat) -> set[str]:
+    return set(json.dumps(_map_text(chat, lambda text, _: text), ensure_ascii=False))
 
 
 def _unused_characters(used: set[str]) -> Iterator[str]:

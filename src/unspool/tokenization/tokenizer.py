@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import tokenizers
 from tokenizers import Encoding
@@ -169,10 +170,18 @@ class Tokenizer:
         """
         return self.token_bytes(None if first else token, token)
 
-    def chat(self, messages: Sequence[Mapping[str, str]], *, answered: bool = False) -> ChatPrompt:
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        answered: bool = False,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, Any] | None = None,
+    ) -> ChatPrompt:
         """Render messages with the chat template; `answered` omits the generation prompt.
 
-        `encode` reads only the template's special tokens: text in a message never becomes one.
+        `tools` and `variables` are passed to the template, if it has them (`chat_template.render_chat`).
+        `encode` reads only the template's special tokens: text in a message or a tool never becomes one.
         """
         if self.chat_template is None:
             raise ValueError(
@@ -185,7 +194,8 @@ class Tokenizer:
             eos_token=self.eos_token,
             add_generation_prompt=not answered,
         )
-        return self.control.prompt(messages, render)
+        chat = {"messages": messages, "tools": tools, "variables": variables}
+        return self.control.prompt(chat, lambda chat: render(**chat))
 
     def detokenizer(self, stop: Sequence[str] = (), after: int | None = None) -> Detokenizer:
         """Incremental detokenizer that stops at the earliest stop string.
