@@ -88,7 +88,7 @@ test-lowest: PINS := -r bounds.txt
 test-lowest: ## the tests with the oldest version of every dependency that pyproject.toml allows (half an hour)
 	test -x build/lowest/bin/python || $(PYTHON) -m venv build/lowest
 	test -x build/lowest-huggingface/bin/python || $(PYTHON) -m venv build/lowest-huggingface
-	$(LOWEST) hub grammar figures evaluate mauve tensorboard ray serve > build/lowest/bounds.txt
+	$(LOWEST) hub grammar figures evaluate mauve ray serve > build/lowest/bounds.txt
 	$(LOWEST) test | grep -E "pytest|hypothesis=|krippendorff|jsonschema|openai|httpx2|pyyaml" >> build/lowest/bounds.txt
 	$(LOWEST) huggingface | grep transformers > build/lowest-huggingface/bounds.txt
 	cd build/lowest && bin/python -m pip --disable-pip-version-check install $(TORCH) $(PINS) -e ../..

@@ -111,7 +111,7 @@ def test_all(test: BasisTest, p_NV: np.ndarray, cases: list[dict[str, Any]]) -> 
         step, step_ms = timed(lambda p=p_V: test.step(p))
         verdict, ms = timed(lambda s=step, c=case: s.accepts(c["token"], tau=c["tau"]))
         kind = verdict.method if not verdict.decided else f"{'+' if verdict else '−'} {verdict.method}"
-        found = {"accepted": verdict.accepted, "how": kind, "rows": verdict.rows}
+        found = {"accepted": verdict.accepted, "how": kind}
         lines.append({**case, **found, "step_ms": step_ms, "ms": ms})
     return lines
 

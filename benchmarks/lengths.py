@@ -23,7 +23,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from unspool.lab.claims.attention_lengths import right
+from unspool.lab.small_models import share_copied
 from unspool.plots.canvas import BLUE, GREEN, ORANGE, RED, SOFT, canvas
 from unspool.training import train
 
@@ -62,7 +62,7 @@ def measure(context: str, seed: int, updates: int, width: int) -> dict[str, Any]
     model = train(recipe(context, seed, updates, width))
     trained = time.process_time() - start
     return {
-        "right": {str(length): right(model, length, SOURCES, SYMBOLS) for length in LENGTHS},
+        "right": {str(length): share_copied(model, length, SOURCES, SYMBOLS) for length in LENGTHS},
         "weights": sum(it.numel() for it in model.parameters()),
         "updates": updates,
         "cpu_seconds": trained,

@@ -19,7 +19,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -32,13 +33,50 @@ import unspool as us
 from unspool.basis import BasisTest
 from unspool.data.known_languages import ZipfMarkov
 from unspool.diagnose.overestimation import failures, optimality_gap, underestimation
-from unspool.evaluate.exact_support import Dial, at_mass, support
-from unspool.lab.small_models import Lesson, NarrowTrigram, at_optimum, sample_contexts, train_narrow
+from unspool.evaluate.exact_support import support
+from unspool.lab.small_models import NarrowTrigram, at_optimum, sample_contexts, train_narrow
 from unspool.plots.canvas import canvas
 
 TAUS = (0.01, 0.1, 0.5)
 CLOSE = 2e-3
 """The exact test takes long: the mass it keeps is matched as closely as this."""
+HALVINGS = 60
+
+
+@dataclass(frozen=True)
+class Dial:
+    """A truncation rule with one setting, between its loosest and strictest values."""
+
+    keeps: Callable[[float], Tensor]
+    """Setting → (C, V), True for kept tokens."""
+    loosest: float
+    strictest: float
+
+
+def at_mass(dial: Dial, p_CV: Tensor, mass: float, close: float = 0.0) -> tuple[float, Tensor]:
+    """Find, by bisection, the strictest setting that keeps at least `mass` of p̂, and the kept tokens.
+
+    The search stops early if the kept mass exceeds `mass` by at most `close`.
+    """
+
+    def kept_mass(kept_CV: Tensor) -> float:
+        return float((p_CV.double() * kept_CV).sum(dim=-1).mean() / p_CV.double().sum(dim=-1).mean()) + 1e-12
+
+    loose, strict = dial.loosest, dial.strictest
+    kept_CV = dial.keeps(loose)
+    if kept_mass(kept_CV) < mass:
+        raise ValueError(f"the rule keeps less than {mass:g} of the mass at its loosest setting, {loose:g}")
+    if kept_mass(strict_CV := dial.keeps(strict)) >= mass:
+        return strict, strict_CV
+    for _ in range(HALVINGS):
+        middle = (loose + strict) / 2
+        if kept_mass(middle_CV := dial.keeps(middle)) >= mass:
+            loose, kept_CV = middle, middle_CV
+            if kept_mass(kept_CV) <= mass + close:
+                break
+        else:
+            strict = middle
+    return loose, kept_CV
 
 
 def dials(logp_CV: Tensor, matrix_VD: Tensor, ranks: list[int]) -> dict[str, Dial]:
@@ -65,8 +103,7 @@ def dials(logp_CV: Tensor, matrix_VD: Tensor, ranks: list[int]) -> dict[str, Dia
 
 
 def examine(language: ZipfMarkov, model: NarrowTrigram, args: argparse.Namespace) -> dict:
-    context_C2 = sample_contexts(language, args.contexts, args.seed)
-    true_CV = torch.from_numpy(language.rows(context_C2.numpy()))
+    context_C2, true_CV = sample_contexts(language, args.contexts, args.seed)
     matrix_VD = model.head.weight.detach()
     with torch.no_grad():
         said = {"trained": model(context_C2), "optimal": at_optimum(matrix_VD, true_CV)}
@@ -235,8 +272,8 @@ def main() -> int:
             if str(width) in found:
                 progress.advance(bar, args.updates)
                 continue
-            lesson = Lesson(args.sentences, args.updates, args.batch, args.seed)
-            model = train_narrow(language, width, lesson, lambda: progress.advance(bar))
+            settings = (args.sentences, args.updates, args.batch, args.seed)
+            model = train_narrow(language, width, *settings, lambda: progress.advance(bar))
             found[str(width)] = examine(language, model, args)
             if args.json:
                 args.json.parent.mkdir(parents=True, exist_ok=True)

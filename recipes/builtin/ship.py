@@ -11,7 +11,7 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
-from unspool.models.loading import load_folder, save_folder
+from unspool.models.loading import load_folder, save
 from unspool.models.loading.model_names import BUILTIN, builtin_folder
 from unspool.models.loading.safetensors_files import WEIGHTS, write_safetensors
 
@@ -25,7 +25,7 @@ def main() -> int:
     parser.add_argument("name", choices=BUILTIN)
     args = parser.parse_args()
     folder = builtin_folder(args.name)
-    save_folder(load_folder(args.run), folder, replace=True)
+    save(load_folder(args.run), folder)
     weights = {name: tensor.half() for name, tensor in load_file(folder / WEIGHTS).items()}
     write_safetensors(weights, folder / WEIGHTS)
     (folder / WEIGHTS).chmod(0o644)  # safetensors writes files that only their owner may read

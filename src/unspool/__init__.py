@@ -79,6 +79,7 @@ if TYPE_CHECKING:
         PresencePenalty as PresencePenalty,
         RepetitionPenalty as RepetitionPenalty,
         Temperature as Temperature,
+        ThinkingBudget as ThinkingBudget,
         TopK as TopK,
         TopNSigma as TopNSigma,
         TopP as TopP,

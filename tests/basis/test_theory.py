@@ -1,9 +1,9 @@
-from math import log
+from math import exp, expm1, log
 
 import pytest
 from hypothesis import given, strategies as st
 
-from unspool.basis.theory import check_tau, delta_from_tau, slope_from_tau, tau_from_delta
+from unspool.basis.theory import check_tau, slope_from_tau, tau_from_delta
 
 
 def test_the_papers_numbers():
@@ -12,8 +12,10 @@ def test_the_papers_numbers():
 
 
 @given(st.floats(1e-9, 30))
-def test_tau_and_delta_are_inverse(delta):
-    assert delta_from_tau(tau_from_delta(delta)) == pytest.approx(delta, rel=1e-3)
+def test_tau_and_slope_agree_for_every_delta(delta):
+    assert tau_from_delta(delta) == pytest.approx(1 - exp(-delta), abs=1e-15)
+    if delta < 20:
+        assert slope_from_tau(tau_from_delta(delta)) == pytest.approx(expm1(delta), rel=1e-6)
 
 
 @pytest.mark.parametrize("tau", [0, 1, -0.1, 1.5, float("nan")])

@@ -88,12 +88,12 @@ def loaded(monkeypatch):
 
 def saved(folder, **changes):
     """A random language model of a hundred characters, saved."""
-    from unspool.models.loading.run_folder import save_folder
+    from unspool.models.loading.run_folder import save
     from unspool.tokenization import train_characters
 
     torch.manual_seed(0)
     text = train_characters(["".join(map(chr, range(32, 128)))])
-    save_folder(us.models.RNNConfig(vocab_size=text.vocab_size, **changes).build(text), folder)
+    save(us.models.RNNConfig(vocab_size=text.vocab_size, **changes).build(text), folder)
     return folder
 
 

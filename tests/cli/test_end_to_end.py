@@ -67,7 +67,7 @@ def test_a_terminal_is_shown_the_text():
     ours, theirs = pty.openpty()
     argv = ["generate", "Count: one, two, three,", "--greedy", "--max-new-tokens", "8"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "unspool.cli", *argv], stdout=theirs, stdin=subprocess.DEVNULL
+        [sys.executable, "-m", "unspool", *argv], stdout=theirs, stdin=subprocess.DEVNULL
     )
     os.close(theirs)
     reads = []

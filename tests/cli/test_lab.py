@@ -1,4 +1,3 @@
-import io
 import json
 from argparse import Namespace
 
@@ -7,7 +6,7 @@ import pytest
 from unspool.cli import main
 from unspool.cli.lab import chosen_claims, chosen_seeds, stored_findings
 from unspool.lab import claims
-from unspool.lab.claim import Claim, Source
+from unspool.lab.claim import Claim
 
 
 def tossed(seed, quick, progress):
@@ -25,7 +24,7 @@ def drawn(figure, runs):
 
 def claim(name, measure):
     parts = {"heads > 0.45": lambda n: n["heads"] > 0.45}
-    return Claim(name, f"A {name} falls.", Source("A book", "page 7"), "Tosses.", parts, measure, drawn)
+    return Claim(name, f"A {name} falls.", "A book, page 7", "Tosses.", parts, measure, drawn)
 
 
 @pytest.fixture(autouse=True)
@@ -104,8 +103,12 @@ def test_a_claim_is_measured_and_reported(unspool, coins, cache):
     assert len(list(cache.glob("coin-full-seed*.json"))) == 3
 
 
-def test_a_quick_run_gives_no_verdict(unspool, coins):
+def test_quick_run_has_no_verdict(unspool, coins):
     assert unspool("lab", "run", "coin", "--quick")[1].startswith("coin: no verdict (quick run)\n")
+    listed = [line.split()[:3] for line in unspool("lab", "list", "--quick")[1].splitlines()]
+    assert listed == [["coin", "no", "verdict"], ["die", "not", "run"]]
+    record = json.loads(unspool("lab", "list", "--quick", "--json")[1].splitlines()[0])
+    assert record["verdict"] == "no verdict (quick run)"
 
 
 def test_json_of_claims_run(unspool, coins):
@@ -157,11 +160,6 @@ def test_a_damaged_result_is_told_of_and_measured_again(unspool, coins, cache):
     assert json.loads(path.read_text())["claim"] == "coin"
 
 
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
 def test_a_bar_shows_claim_seed_and_progress(coins, terminal):
     screen = terminal("stderr")
     assert main(["lab", "run", "--all", "--seeds", "1", "2"]) == 0
@@ -171,13 +169,13 @@ def test_a_bar_shows_claim_seed_and_progress(coins, terminal):
 
 def test_a_page_of_all_claims(unspool, coins, tmp_path):
     unspool("lab", "run", "coin")
-    status, out, err = unspool("lab", "report", "--html", tmp_path / "lab.html")
+    status, out, err = unspool("lab", "report", "--markdown", tmp_path / "lab.md")
     assert (status, out) == (0, "")
     assert err.splitlines() == [
         "unspool: not measured yet: die; run: unspool lab run --all",
-        f"unspool: wrote {tmp_path}/lab.html",
+        f"unspool: wrote {tmp_path}/lab.md",
     ]
-    assert "1 reproduced, 1 not run" in (tmp_path / "lab.html").read_text(encoding="utf-8")
+    assert "1 reproduced, 1 not run" in (tmp_path / "lab.md").read_text(encoding="utf-8")
 
 
 def test_json_makes_pages_anywhere(unspool, coins, tmp_path, monkeypatch):
@@ -196,9 +194,9 @@ def test_json_makes_pages_anywhere(unspool, coins, tmp_path, monkeypatch):
 
 def test_a_path_that_cannot_be_written_is_refused(unspool, coins, tmp_path):
     for argv, words in (
-        ((), "no output: give --html"),
-        (("--html", tmp_path), "is a folder; give the name of a file"),
-        (("--html", tmp_path / "no/lab.html"), "there is no folder"),
+        ((), "no output: give --markdown"),
+        (("--markdown", tmp_path), "is a folder; give the name of a file"),
+        (("--markdown", tmp_path / "no/lab.md"), "there is no folder"),
         (("--json", "--from", tmp_path / "no.json"), "No such file"),
     ):
         status, _, err = unspool("lab", "report", *argv)

@@ -140,7 +140,7 @@ def test_ctrl_c_during_an_import(name, becomes):
 
 def test_the_module_is_the_command():
     process = subprocess.run(
-        [sys.executable, "-m", "unspool.cli", "--help"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "unspool", "--help"], capture_output=True, text=True, check=True
     )
     assert process.stdout.startswith("usage: unspool ")
 

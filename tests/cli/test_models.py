@@ -2,16 +2,12 @@ import argparse
 import json
 import math
 from argparse import Namespace
-from dataclasses import fields
 
 import pytest
 import torch
 
 import unspool as us
 from unspool.cli.models import (
-    CONTRAST_OPTIONS,
-    DRAFT_LENGTH,
-    EXPERT_WEIGHT,
     add_combination_options,
     load_labeller,
     load_model,
@@ -22,8 +18,7 @@ from unspool.cli.models import (
 from unspool.decode.run import Run
 from unspool.models.encoders import RNNEncoderConfig
 from unspool.models.loading.model_names import PACKAGES, ModelPackage
-from unspool.models.loading.run_folder import save_folder
-from unspool.testing import bigram
+from unspool.models.loading.run_folder import save
 from unspool.tokenization import train_words
 
 PROMPT = "He said to them,"
@@ -41,64 +36,16 @@ def record(out):
     return json.loads(out)
 
 
-def test_the_options_are_those_of_the_classes():
-    known = {it.name: it.default for it in fields(us.Contrast) if it.name not in ("strong", "weak")}
-    assert set(CONTRAST_OPTIONS) == {*known, "beta"}
-    for name, default in known.items():
-        assert f"({default:g})" in CONTRAST_OPTIONS[name]
-    assert us.Speculative(bigram([[1.0]])).length == DRAFT_LENGTH
-    assert us.DExperts(*3 * [bigram([[1.0]])]).weight == EXPERT_WEIGHT
-
-
-@pytest.mark.parametrize(
-    ("argv", "said"),
-    [
-        (("--contrast-alpha", "0.2"), "--contrast-alpha needs --weak MODEL"),
-        (("--draft-length", "3"), "--draft-length needs --draft MODEL"),
-        (
-            ("--weak", "w", "--contrast-beta", "1", "--contrast-strong-weight", "2"),
-            "--contrast-beta sets both weights: leave --contrast-strong-weight out",
-        ),
-        (("--expert", "e"), "give both --expert MODEL and --anti-expert MODEL"),
-        (("--anti-expert", "e"), "give both --expert MODEL and --anti-expert MODEL"),
-        (("--expert-weight", "2"), "--expert-weight needs --expert MODEL"),
-    ],
-)
-def test_an_option_without_its_model_is_refused(argv, said):
-    with pytest.raises(ValueError, match=said):
-        ask(*argv)
-
-
 def test_a_weak_model_makes_a_contrast(unspool):
     strong, weak = us.load("bible"), us.load("bible-weak")
-    expected = us.generate(us.Contrast(strong, weak, 0.2, weight=0.5), PROMPT, us.Beam(3), max_new_tokens=8)
-    argv = (
-        "--weak",
-        "bible-weak",
-        "--contrast-alpha",
-        "0.2",
-        "--contrast-weight",
-        "0.5",
-        "--decoder",
-        "Beam(3)",
-    )
-    status, out, err = unspool(*BIBLE, *argv)
+    expected = us.generate(us.Contrast(strong, weak), PROMPT, us.Beam(3), max_new_tokens=8)
+    status, out, err = unspool(*BIBLE, "--weak", "bible-weak", "--decoder", "Beam(3)")
     assert (status, err) == (0, "")
     found = record(out)
     assert found["text"] == expected.text
     assert found["total"] == pytest.approx(expected.total, abs=1e-4)
     assert found["model"] == "bible"
-    assert (found["weak"], found["contrast"]) == ("bible-weak", {"alpha": 0.2, "weight": 0.5})
-
-
-def test_the_later_form_of_the_contrast(unspool):
-    strong, weak = us.load("bible"), us.load("bible-weak")
-    contrast = us.Contrast.obrien_lewis(strong, weak, beta=0.5, alpha=0.3)
-    expected = us.generate(contrast, PROMPT, us.Greedy(), max_new_tokens=8)
-    argv = ("--weak", "bible-weak", "--contrast-beta", "0.5", "--contrast-alpha", "0.3", "--greedy")
-    found = record(unspool(*BIBLE, *argv)[1])
-    assert found["text"] == expected.text
-    assert found["logps"] == pytest.approx(list(expected.logps), abs=1e-4)
+    assert found["weak"] == "bible-weak"
 
 
 @pytest.mark.parametrize(
@@ -113,15 +60,14 @@ def test_a_draft_makes_it_speculative(unspool, monkeypatch, decoder):
         return real(run)
 
     monkeypatch.setattr(Run, "finished", finished)
-    argv = ("--draft", "bible-weak", "--draft-length", "3", "--decoder", decoder, "--seed", "1")
+    argv = ("--draft", "bible-weak", "--decoder", decoder, "--seed", "1")
     status, out, _ = unspool(*BIBLE, *argv)
     assert status == 0
     (search,) = asked
     assert isinstance(search, us.Speculative)
-    assert search.length == 3
     found = record(out)
     assert us.parse(found["decoder"]) == us.parse(decoder)  # which can be parsed, as a model cannot
-    assert (found["draft"], found["draft_length"]) == ("bible-weak", 3)
+    assert found["draft"] == "bible-weak"
     if "Sample(TopP" not in decoder:
         plain = record(unspool(*BIBLE, "--decoder", decoder)[1])
         assert found["text"] == plain["text"]
@@ -160,21 +106,6 @@ def test_guidance_is_the_models_own():
         ask("--negative-prompt", "x")
 
 
-@pytest.mark.parametrize("weight", [None, 0.5])
-def test_an_expert_and_an_anti_expert_move_the_model(unspool, weight):
-    base, weak = us.load("bible"), us.load("bible-weak")
-    moved = us.DExperts(base, base, weak) if weight is None else us.DExperts(base, base, weak, weight)
-    expected = us.generate(moved, PROMPT, us.Beam(3), max_new_tokens=8)
-    argv = ("--expert", "bible", "--anti-expert", "bible-weak", "--decoder", "Beam(3)")
-    status, out, err = unspool(*BIBLE, *argv, *(() if weight is None else ("--expert-weight", str(weight))))
-    assert (status, err) == (0, "")
-    found = record(out)
-    assert found["text"] == expected.text
-    assert found["total"] == pytest.approx(expected.total, abs=1e-4)
-    assert (found["expert"], found["anti_expert"]) == ("bible", "bible-weak")
-    assert found["expert_weight"] == (2.0 if weight is None else weight)
-
-
 @pytest.fixture(params=[us.models.ClassifierConfig, us.models.TaggerConfig])
 def run(request, tmp_path):
     """The folder of a model that chooses labels."""
@@ -182,7 +113,7 @@ def run(request, tmp_path):
     text = train_words(["a b"])
     encoder = RNNEncoderConfig(width=4)
     config = request.param(vocab_size=text.vocab_size, labels=("x", "y"), encoder=encoder)
-    save_folder(config.build(text), tmp_path / "run")
+    save(config.build(text), tmp_path / "run")
     return tmp_path / "run"
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import unspool as us
-from unspool.models.loading.run_folder import save_folder
+from unspool.models.loading.run_folder import save
 from unspool.tokenization import train_bpe, train_words
 
 LINES = ["good soup and good bread", "the bad cheese was sour"]
@@ -30,7 +30,7 @@ def saved(config, labels, text, folder):
     torch.manual_seed(0)
     encoder = RNNEncoderConfig(width=8)
     model = config(vocab_size=text.vocab_size, labels=labels, encoder=encoder).build(text).eval()
-    save_folder(model, folder)
+    save(model, folder)
     return us.load(folder), folder
 
 
@@ -152,7 +152,7 @@ def test_a_line_that_is_too_long_is_named(unspool, tmp_path):
         width=4, heads=2, inner_width=4, layers=1, positions="learned", context=3
     )
     text = train_words(LINES)
-    save_folder(
+    save(
         us.models.ClassifierConfig(vocab_size=text.vocab_size, labels=("a", "b"), encoder=encoder).build(
             text
         ),

@@ -146,7 +146,7 @@ def test_sessions_killed_at_random_instants_lose_at_most_the_answer_being_typed(
     """Two raters in two processes; what a session had asked beyond was on the disk when it was killed."""
     prompts = [f"question {n}" for n in range(600)]
     ratings = prepare(tmp_path / "set", {"x": [f"text {n}" for n in range(600)]}, prompts)
-    command = [sys.executable, "-m", "unspool.cli", "rate", "answer", str(tmp_path / "set"), "--rater"]
+    command = [sys.executable, "-m", "unspool", "rate", "answer", str(tmp_path / "set"), "--rater"]
     dice, done = random.Random(1), {"anna": 0, "bert": 0}
     for _ in range(5):
         sessions = {

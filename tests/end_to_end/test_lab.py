@@ -1,7 +1,6 @@
 """Every experiment of the lab runs, quickly, and makes a page; what the criteria say of so little means nothing."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -24,27 +23,17 @@ def test_every_claim_is_measured_quickly(folder, capsys):
 
 
 def test_it_makes_a_page(folder, tmp_path, capsys):
-    argv = ["lab", "report", "--quick", "--folder", str(folder), "--html", str(tmp_path / "lab.html")]
+    argv = ["lab", "report", "--quick", "--folder", str(folder), "--markdown", str(tmp_path / "lab.md")]
     assert main(argv) == 0
-    assert "not run yet" not in capsys.readouterr().err
-    page = (tmp_path / "lab.html").read_text(encoding="utf-8")
-    assert page.count("<svg") == len(CLAIMS)
-    assert "http" not in page.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
-        "http://creativecommons.org", ""
-    ).replace("https://matplotlib.org", "")
+    assert "not measured yet" not in capsys.readouterr().err
+    assert len(list((tmp_path / "img/lab").iterdir())) == len(CLAIMS)
+    assert f"{len(CLAIMS)} no verdict (quick run)" in (tmp_path / "lab.md").read_text(encoding="utf-8")
 
 
-def test_names_are_those_of_the_files(folder):
-    for claim in CLAIMS:
-        module = claim.measure.__module__
-        assert module == f"unspool.lab.claims.{claim.name}"
+def test_every_claim_is_complete():
     assert len({claim.name for claim in CLAIMS}) == len(CLAIMS)
-
-
-def test_every_claim_is_complete_and_its_papers_are_known():
-    bib = (Path(__file__).resolve().parents[2] / "papers.bib").read_text(encoding="utf-8")
     for claim in CLAIMS:
         assert claim.statement.endswith(".")
         assert claim.criterion
         assert len(claim.measured) > 40
-        assert [key for key in claim.source.papers if f"{{{key}," not in bib] == [], claim.name
+        assert ", " in claim.source

@@ -134,7 +134,7 @@ def test_sentiment_is_learnt(tmp_path):
     encoder = {"kind": "rnn", "width": 32}
     data = {"kind": "labelled", "train": str(file), "valid_lines": 100}
     model = train(recipe(data, {"kind": "classifier", "encoder": encoder}, 150))
-    found = model.classify([text for text, _ in rows[2000:]])
+    found = us.predict(model, [text for text, _ in rows[2000:]])
     right = [it.label == verdict for it, (_, verdict) in zip(found, rows[2000:], strict=True)]
     assert sum(right) > 0.95 * len(right)
 
@@ -163,7 +163,7 @@ def test_tags_are_learnt_from_their_neighbours(tmp_path):
     encoder = {"kind": "transformer", "width": 32, "heads": 4, "inner_width": 64, "layers": 1}
     data = {"kind": "tagged", "train": str(file), "valid_lines": 100}
     model = train(recipe(data, {"kind": "tagger", "encoder": encoder}, 150))
-    found = model.tag([words for words, _ in rows[1000:]])
+    found = us.predict(model, [words for words, _ in rows[1000:]])
     # A word that is always the same part of speech needs no neighbours: only the others are counted.
     right = [
         it.label == tag

@@ -9,7 +9,7 @@ from unspool.decode.search import Greedy
 from unspool.heads import HEADS
 from unspool.interfaces import Clock
 from unspool.models import config_from_dict
-from unspool.models.loading.run_folder import load_folder, save_folder
+from unspool.models.loading.run_folder import load_folder, save
 from unspool.training.recipe import parse_recipe
 
 V, BOS, EOS = 9, 1, 2
@@ -81,7 +81,7 @@ def test_a_head_that_does_not_say_is_tied_as_the_model_is(kind, tied, table, tmp
     assert (model.output_matrix is model.embed.weight) == tied
     other = config_from_dict({**settings, "head": {**table, "tied": not tied}}, "model").build()
     assert (other.output_matrix is other.embed.weight) == (not tied)
-    save_folder(model, tmp_path / "model")
+    save(model, tmp_path / "model")
     again = load_folder(tmp_path / "model")
     assert (again.output_matrix is again.embed.weight) == tied
 
@@ -107,7 +107,7 @@ def test_the_loss_reaches_every_weight_that_learns(model, recipe):
 
 
 def test_saved_models_load_bit_for_bit(model, tmp_path):
-    save_folder(model, tmp_path / "run")
+    save(model, tmp_path / "run")
     found = load_folder(tmp_path / "run")
     assert found.config == model.config
     mine, theirs = model.state_dict(), found.state_dict()

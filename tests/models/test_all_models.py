@@ -11,7 +11,7 @@ from unspool.data.batch import Batch
 from unspool.decode.hypothesis import Job
 from unspool.decode.picks import BasisAware
 from unspool.decode.search import Beam, Greedy, Sample
-from unspool.models.loading.run_folder import load_folder, save_folder
+from unspool.models.loading.run_folder import load_folder, save
 
 V, BOS, EOS = 7, 1, 2
 PROMPTS = [[3, 4, 5, 6], [4], [6, 3, 3]]
@@ -157,7 +157,7 @@ def test_the_hidden_vector_of_a_step_is_what_the_head_read(any_speaker):
 
 
 def test_saved_models_load_equal(any_speaker, tmp_path):
-    save_folder(any_speaker.model, tmp_path / "run")
+    save(any_speaker.model, tmp_path / "run")
     found = load_folder(tmp_path / "run")
     assert found.config == any_speaker.model.config
     for name, tensor in any_speaker.model.state_dict().items():

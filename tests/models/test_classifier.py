@@ -3,8 +3,8 @@ import torch
 
 from unspool.data.batch import Batch
 from unspool.models.encoders import RNNEncoderConfig, TransformerEncoderConfig
-from unspool.models.labelling import ClassifierConfig
-from unspool.models.loading.run_folder import load_folder, save_folder
+from unspool.models.labelling import ClassifierConfig, predict
+from unspool.models.loading.run_folder import load_folder, save
 
 ENCODERS = {
     "gru": RNNEncoderConfig(width=16),
@@ -47,7 +47,7 @@ def test_it_learns_what_is_sad_and_what_is_happy(encoder):
         optimizer.step()
     held_out = reviews(200, generator)
     rows = [row[:n].tolist() for row, n in zip(held_out.inputs_NT, held_out.lengths_N, strict=True)]
-    found = [each.label for each in model.eval().classify(rows)]
+    found = [each.label for each in predict(model.eval(), rows)]
     right = [LABELS[int(label)] for label in held_out.targets_NU]
     assert sum(a == b for a, b in zip(found, right, strict=True)) > 0.95 * 200
 
@@ -56,9 +56,9 @@ def test_it_learns_what_is_sad_and_what_is_happy(encoder):
 def test_batch_mates_and_padding_never_change_an_answer(encoder):
     model = make(encoder).eval()
     texts = [[3, 4, 12, 13, 14], [7], [11, 12]]
-    together = model.classify(texts)
+    together = predict(model, texts)
     for text, answer in zip(texts, together, strict=True):
-        alone = model.classify([text])[0]
+        alone = predict(model, [text])[0]
         assert alone.label == answer.label
         assert alone.p == pytest.approx(answer.p, abs=1e-5)
 
@@ -66,7 +66,7 @@ def test_batch_mates_and_padding_never_change_an_answer(encoder):
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_a_saved_model_loads_equal(encoder, tmp_path):
     model = make(encoder).eval()
-    save_folder(model, tmp_path / "run")
+    save(model, tmp_path / "run")
     found = load_folder(tmp_path / "run")
     assert found.config == model.config
     tokens, lengths = torch.tensor([[3, 4, 5]]), torch.tensor([3])
@@ -74,7 +74,7 @@ def test_a_saved_model_loads_equal(encoder, tmp_path):
 
 
 def test_every_label_has_its_probability():
-    (found,) = make("gru").eval().classify([[3, 4, 5]])
+    (found,) = predict(make("gru").eval(), [[3, 4, 5]])
     assert found.label == next(iter(found.probabilities))
     assert found.p == max(found.probabilities.values()) == found.probabilities[found.label]
     assert set(found.probabilities) == set(LABELS)
@@ -83,7 +83,7 @@ def test_every_label_has_its_probability():
 
 def test_strings_need_a_tokenizer():
     with pytest.raises(ValueError, match="has no tokenizer"):
-        make("gru").classify(["good"])
+        predict(make("gru"), ["good"])
 
 
 def test_labels_are_checked():
@@ -94,11 +94,11 @@ def test_labels_are_checked():
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_answers_in_train_mode_are_without_dropout(encoder):
     model = make(encoder).eval()
-    want = model.classify([[3, 4, 5], [7]])
+    want = predict(model, [[3, 4, 5], [7]])
     for part in model.modules():
         if isinstance(part, torch.nn.Dropout):
             part.p = 0.5
-    assert model.train().classify([[3, 4, 5], [7]]) == want
+    assert predict(model.train(), [[3, 4, 5], [7]]) == want
     assert all(part.training for part in model.modules())
 
 

@@ -3,7 +3,7 @@ import torch
 
 from unspool.data.batch import Batch
 from unspool.models.encoders import RNNEncoderConfig, TransformerEncoderConfig
-from unspool.models.labelling import ClassifierConfig, TaggerConfig, check_labels, rank_labels
+from unspool.models.labelling import ClassifierConfig, TaggerConfig, predict, rank_labels
 
 
 class Text:
@@ -77,17 +77,17 @@ def test_a_text_longer_than_learned_positions_is_refused():
         width=4, heads=2, inner_width=4, layers=1, positions="learned", context=3
     )
     model = ClassifierConfig(vocab_size=5, labels=("a", "b"), encoder=encoder).build()
-    assert model.classify([[1, 2, 3]])
+    assert predict(model, [[1, 2, 3]])
     with pytest.raises(ValueError, match="text 1 has 4 tokens, and the model reads at most 3: shorten it"):
-        model.classify([[1], [1, 2, 3, 4]])
+        predict(model, [[1], [1, 2, 3, 4]])
 
 
 @pytest.mark.parametrize(
     ("labels", "message"), [(("a",), "at least two"), (("a", "b", "a"), "label 'a' occurs twice")]
 )
-def test_labels_that_make_no_choice_are_refused(labels, message):
+def test_fewer_than_two_labels_and_repeated_labels_are_refused(labels, message):
     with pytest.raises(ValueError, match=message):
-        check_labels(labels)
+        ClassifierConfig(vocab_size=5, labels=labels, encoder=RNNEncoderConfig(width=2))
 
 
 @pytest.mark.parametrize("kind", [ClassifierConfig, TaggerConfig])

@@ -42,10 +42,10 @@ def test_a_list_gives_a_list_in_its_order(classifier, tagger, batch_size):
     texts = [*LINES, TEXT.encode("good")]
     found = predict(classifier, texts, batch_size=batch_size)
     for each, text in zip(found, texts, strict=True):
-        near(each, classifier.classify([text])[0])
+        near(each, predict(classifier, [text])[0])
     tagged = predict(tagger, texts, batch_size=batch_size)
     for words, text in zip(tagged, texts, strict=True):
-        (want,) = tagger.tag([text])
+        (want,) = predict(tagger, [text])
         assert [it.word for it in words] == [it.word for it in want]
         for each, other in zip(words, want, strict=True):
             near(each, other)
@@ -53,9 +53,9 @@ def test_a_list_gives_a_list_in_its_order(classifier, tagger, batch_size):
 
 
 def test_one_text_gives_one_answer(classifier, tagger):
-    near(predict(classifier, LINES[0]), classifier.classify(LINES)[0])
-    near(predict(classifier, TEXT.encode(LINES[0])), classifier.classify(LINES)[0])
-    near(predict(classifier, [np.array(TEXT.encode(LINES[0]))])[0], classifier.classify(LINES)[0])
+    near(predict(classifier, LINES[0]), predict(classifier, LINES)[0])
+    near(predict(classifier, TEXT.encode(LINES[0])), predict(classifier, LINES)[0])
+    near(predict(classifier, [np.array(TEXT.encode(LINES[0]))])[0], predict(classifier, LINES)[0])
     assert [it.word for it in predict(tagger, "good bread")] == ["good", "bread"]
     assert us.predict is predict
 

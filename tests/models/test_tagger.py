@@ -5,8 +5,8 @@ import torch
 
 from unspool.data.batch import Batch
 from unspool.models.encoders import RNNEncoderConfig, TransformerEncoderConfig
-from unspool.models.labelling import TaggerConfig
-from unspool.models.loading.run_folder import load_folder, save_folder
+from unspool.models.labelling import TaggerConfig, predict
+from unspool.models.loading.run_folder import load_folder, save
 from unspool.tokenization.vocabulary import train_bpe, train_characters, train_words
 
 ENCODERS = {
@@ -45,7 +45,7 @@ def test_it_learns_what_a_word_is_from_the_word_before(encoder):
         optimizer.step()
     held_out = sentences(100, generator)
     rows = [row[:n].tolist() for row, n in zip(held_out.inputs_NT, held_out.lengths_N, strict=True)]
-    found = [each.label for tags in model.eval().tag(rows) for each in tags]
+    found = [each.label for tags in predict(model.eval(), rows) for each in tags]
     right = [LABELS[label] for label in held_out.targets_NU[held_out.weights_NU > 0].tolist()]
     assert sum(a == b for a, b in zip(found, right, strict=True)) > 0.95 * len(right)
 
@@ -54,18 +54,20 @@ def test_it_learns_what_a_word_is_from_the_word_before(encoder):
 def test_batch_mates_and_padding_never_change_an_answer(encoder):
     model = make(encoder).eval()
     texts = [[3, 4, 5, 6, 7], [8], [9, 2]]
-    for text, tags in zip(texts, model.tag(texts), strict=True):
+    for text, tags in zip(texts, predict(model, texts), strict=True):
         assert len(tags) == len(text)
-        assert [tag.p for tag in model.tag([text])[0]] == pytest.approx([tag.p for tag in tags], abs=1e-5)
+        assert [tag.p for tag in predict(model, [text])[0]] == pytest.approx(
+            [tag.p for tag in tags], abs=1e-5
+        )
 
 
 def test_a_text_is_tagged_word_by_word_after_saving(tmp_path):
     model = make("lstm", train_words(["the cat saw the dog"])).eval()
-    save_folder(model, tmp_path / "run")
+    save(model, tmp_path / "run")
     found = load_folder(tmp_path / "run")
     assert found.config == model.config
-    (tags,) = found.tag(["the dog saw"])
-    assert [tag.label for tag in tags] == [tag.label for tag in model.tag(["the dog saw"])[0]]
+    (tags,) = predict(found, ["the dog saw"])
+    assert [tag.label for tag in tags] == [tag.label for tag in predict(model, ["the dog saw"])[0]]
     assert [tag.word for tag in tags] == ["the", "dog", "saw"]
 
 
@@ -77,7 +79,7 @@ def test_a_word_of_several_tokens_has_one_tag(encoder, make_text):
         TaggerConfig(vocab_size=text.vocab_size, labels=LABELS, encoder=ENCODERS[encoder]).build(text).eval()
     )
     line = "  the cat  saw the dog"
-    (tags,) = model.tag([line])
+    (tags,) = predict(model, [line])
     assert [tag.word for tag in tags] == line.split()
     with torch.no_grad():
         logp_TK = model(torch.tensor([text.encode(line)]), torch.tensor([len(text.encode(line))]))[0]
@@ -97,24 +99,24 @@ def test_words_need_a_tokenizer_that_knows_its_characters():
         eos_ids = frozenset()
 
     with pytest.raises(TypeError, match="Other does not give character offsets"):
-        make("lstm", Other()).tag(["a b"])
+        predict(make("lstm", Other()), ["a b"])
     with pytest.raises(ValueError, match="lone surrogate"):
-        make("lstm", train_words(["a b"])).tag(["a \ud800"])
+        predict(make("lstm", train_words(["a b"])), ["a \ud800"])
 
 
 def test_tokens_are_shown_by_number_or_by_text():
-    assert [it.word for it in make("lstm").tag([[3, 4]])[0]] == ["#3", "#4"]
-    assert [it.word for it in make("lstm", train_words(["a b"])).tag([[5, 4]])[0]] == ["b", "a"]
+    assert [it.word for it in predict(make("lstm"), [[3, 4]])[0]] == ["#3", "#4"]
+    assert [it.word for it in predict(make("lstm", train_words(["a b"])), [[5, 4]])[0]] == ["b", "a"]
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_answers_in_train_mode_are_without_dropout(encoder):
     model = make(encoder).eval()
-    want = model.tag([[3, 4, 5], [7]])
+    want = predict(model, [[3, 4, 5], [7]])
     for part in model.modules():
         if isinstance(part, torch.nn.Dropout):
             part.p = 0.5
-    assert model.train().tag([[3, 4, 5], [7]]) == want
+    assert predict(model.train(), [[3, 4, 5], [7]]) == want
     assert all(part.training for part in model.modules())
 
 

@@ -1,13 +1,19 @@
 import pytest
 from torch import nn
 
-from unspool.models.transformer_shape import TransformerShape
+from unspool.models.transformer_shape import TransformerShape, TransformerStack
 from unspool.nn.positions import RotaryScaling
 
 SHAPE = {"width": 16, "heads": 4, "inner_width": 24}
 
 
-def test_what_follows_from_the_others():
+def build(layers=1, **changes):
+    stack = TransformerStack()
+    stack.init_stack(TransformerShape(**SHAPE, **changes), layers, causal=True, cross=True)
+    return stack
+
+
+def test_head_width_and_kv_heads_default_to_the_other_sizes():
     shape = TransformerShape(**SHAPE)
     assert shape.each_width == 4
     block = shape.block(causal=False)
@@ -15,28 +21,25 @@ def test_what_follows_from_the_others():
     assert TransformerShape(**SHAPE, head_width=6).each_width == 6
 
 
-def test_positions_are_turned_added_or_absent():
-    rotary, learned, none = (
-        TransformerShape(**SHAPE, positions=p, context=8) for p in ("rotary", "learned", "none")
-    )
-    assert rotary.rotary() is not None
-    assert rotary.added() is None
-    assert learned.rotary() is None
-    assert learned.added().weight.shape == (8, 16)
-    assert none.rotary() is None
-    assert none.added() is None
+def test_positions_are_rotary_or_added_or_absent():
+    rotary, learned, none = (build(positions=it, context=8) for it in ("rotary", "learned", "none"))
+    assert rotary._rotary is not None
+    assert rotary.positions is None
+    assert learned._rotary is None
+    assert learned.positions.weight.shape == (8, 16)
+    assert none._rotary is none.positions is None
 
 
-def test_the_decoder_has_the_options_of_the_encoder():
-    block = TransformerShape(**SHAPE, kv_heads=2, bias=True, norm="layer", norm_place="both").cross_block()
+def test_cross_attention_has_the_options_of_self_attention():
+    (block,) = build(kv_heads=2, bias=True, norm="layer", norm_place="both").blocks
     assert block.attention.causal
     assert block.cross_attention.kv_heads == 2
     assert block.cross_attention.out.bias is not None
     assert isinstance(block.cross_attention_post_norm, nn.LayerNorm)
 
 
-def test_post_norm_needs_no_last_norm():
-    assert isinstance(TransformerShape(**SHAPE, norm_place="post").last_norm(), nn.Identity)
+def test_post_norm_has_no_last_norm():
+    assert isinstance(build(norm_place="post").norm, nn.Identity)
 
 
 @pytest.mark.parametrize(

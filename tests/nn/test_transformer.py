@@ -6,12 +6,11 @@ from unspool.models.rnn_lm import RNNConfig
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.models.transformer_seq2seq import TransformerSeq2SeqConfig
 from unspool.nn.attention import CrossAttention, SelfAttention
-from unspool.nn.norms import RESIDUALS, ResidualConfig
+from unspool.nn.norms import NORM_PLACES, NORMS
 from unspool.nn.transformer import (
     ACTIVATIONS,
     Block,
     CheckpointedLayer,
-    CrossBlock,
     FeedForward,
     enable_checkpointing,
     swiglu,
@@ -22,7 +21,7 @@ def make(place, norm="layer", dropout=0.0):
     torch.manual_seed(0)
     attention = SelfAttention(8, 2, 2, 4, qkv_bias=True, out_bias=True)
     feed_forward = FeedForward(8, 16, "gelu", bias=True)
-    return Block(attention, feed_forward, ResidualConfig(8, norm, 1e-5, place, dropout))
+    return Block(attention, feed_forward, lambda: NORMS[norm](8, 1e-5), place, dropout)
 
 
 @pytest.mark.parametrize("place", ["pre", "both"])
@@ -47,7 +46,7 @@ def test_pre_norm_by_its_equation():
     torch.testing.assert_close(block(x), middle + block.feed_forward(block.feed_forward_norm(middle)))
 
 
-@pytest.mark.parametrize("place", RESIDUALS)
+@pytest.mark.parametrize("place", NORM_PLACES)
 def test_only_both_has_norms_behind_its_branches(place):
     names = {name for name, _ in make(place, "rms").named_parameters() if "post_norm" in name}
     assert bool(names) == (place == "both")
@@ -63,15 +62,16 @@ def test_dropout_works_in_training_only():
 
 def make_cross(place):
     torch.manual_seed(0)
-    return CrossBlock(
+    return Block(
         SelfAttention(8, 2, 2, 4, qkv_bias=True, out_bias=True),
-        CrossAttention(8, 2, 2, 4, qkv_bias=True, out_bias=True),
         FeedForward(8, 16, "gelu", bias=True),
-        ResidualConfig(8, "layer", 1e-5, place),
+        lambda: NORMS["layer"](8, 1e-5),
+        place,
+        cross_attention=CrossAttention(8, 2, 2, 4, qkv_bias=True, out_bias=True),
     )
 
 
-@pytest.mark.parametrize("place", RESIDUALS)
+@pytest.mark.parametrize("place", NORM_PLACES)
 def test_attention_weights_of_the_source_do_not_change_the_output(place):
     block, x = make_cross(place), torch.randn(2, 3, 8)
     source = (*block.cross_attention.keys_values(torch.randn(2, 5, 8)), None)
@@ -86,12 +86,12 @@ def test_a_pre_norm_look_by_its_equation():
     block, x = make_cross("pre"), torch.randn(2, 3, 8)
     source = (*block.cross_attention.keys_values(torch.randn(2, 5, 8)), None)
     want = x + block.cross_attention(block.cross_attention_norm(x), *source)
-    torch.testing.assert_close(block.add_branch(x, "cross_attention", *source), want)
+    torch.testing.assert_close(block._add_branch(x, "cross_attention", *source), want)
 
 
 def test_a_block_is_its_two_halves():
     block, x = make("both"), torch.randn(1, 3, 8)
-    assert torch.equal(block(x), block.add_branch(block.add_branch(x, "attention"), "feed_forward"))
+    assert torch.equal(block(x), block._add_branch(block._add_branch(x, "attention"), "feed_forward"))
 
 
 def test_swiglu_by_hand():

@@ -4,7 +4,10 @@ from math import inf, log, nan
 import pytest
 import torch
 
-from unspool.diagnose import LabelAgreement, RankedTokens, Senses, WordSenses, feasible, spectrum
+from unspool.diagnose import feasible, spectrum
+from unspool.diagnose.dependency_agreement import LabelAgreement
+from unspool.diagnose.ranked_tokens import RankedTokens
+from unspool.diagnose.word_senses import Senses, WordSenses
 from unspool.evaluate import Interval, calibration
 from unspool.heads.softmax import Softmax
 from unspool.plots import (

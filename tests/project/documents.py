@@ -47,7 +47,7 @@ def run_command(command, folder):
     name, *argv = shlex.split(command)
     assert name == "unspool"
     done = subprocess.run(
-        [sys.executable, "-m", "unspool.cli", *argv],
+        [sys.executable, "-m", "unspool", *argv],
         cwd=folder,
         env={**os.environ, "COLUMNS": "100", "PYTHONIOENCODING": "utf-8"},
         capture_output=True,

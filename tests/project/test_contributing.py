@@ -65,7 +65,7 @@ def follow(page, folder, source=None):
 def run(command, folder, source):
     """Its standard output; `python` and `unspool` are this interpreter, with these sources."""
     program, *argv = shlex.split(command)
-    programs = {"python": [], "unspool": ["-m", "unspool.cli"]}
+    programs = {"python": [], "unspool": ["-m", "unspool"]}
     done = subprocess.run(
         [sys.executable, *programs[program], *argv],
         cwd=folder,

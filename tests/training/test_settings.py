@@ -22,7 +22,6 @@ def test_defaults_stand():
         {"clip": float("inf")},
         {"clip": float("nan")},
         {"weight_decay": float("inf")},
-        {"checkpoint_seconds": float("inf")},
         {"accumulate": 0},
         {"lr": 0.0},
         {"lr": float("nan")},
@@ -31,7 +30,6 @@ def test_defaults_stand():
         {"betas": (0.9, 1.0)},
         {"patience": 0},
         {"threads": 0},
-        {"checkpoint_seconds": 0.0},
         {"keep": 0},
     ],
 )

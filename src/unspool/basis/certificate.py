@@ -49,8 +49,6 @@ class Verdict:
     """A lower bound on F_i(c)."""
     high: float
     """An upper bound on F_i(c)."""
-    rows: int = 0
-    """The largest number of rows of W̃ in one evaluation."""
     work: float = 0.0
     """The cost in the unit of work.py."""
 

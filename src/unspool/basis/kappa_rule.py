@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from math import exp, inf, log
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from unspool.basis.arrays import Array, as_float, as_float64, as_masses, check_int, check_token, short_repr
+from unspool.basis.arrays import Array, as_float, as_masses, check_int, check_token, short_repr
 from unspool.basis.certificate import Verdict
 from unspool.basis.row_lengths import RowLengths
 from unspool.basis.theory import slope_from_tau
@@ -118,21 +118,11 @@ class KappaRule:
         share = (x - knots[right - 1]) / (knots[right] - knots[right - 1])
         return exp(g[right - 1] + share * (g[right] - g[right - 1]))
 
-    def mask(self, p: ArrayLike, tau: float) -> NDArray[np.bool_]:
-        """The accepted tokens as a mask; p is (V,) or (N, V)."""
-        p = as_float64(p)
-        if p.ndim == 2 and len(p):
-            return np.stack([self.mask(p_V, tau) for p_V in p])
-        p = as_masses("p", p)
-        return (p > 0) & (self._weighted(p) >= self.threshold(tau) / kappa(p, self.m))
-
     def step(self, p: ArrayLike) -> KappaStep:
         """The rule on one distribution (V,), with the interface of `BasisTest.step`."""
         p_V = as_masses("p", p)
-        return KappaStep(self, self._weighted(p_V), kappa(p_V, self.m))
-
-    def _weighted(self, p_V: Array) -> Array:
-        return p_V if self.lengths is None else p_V * self.lengths.for_vocabulary(len(p_V))
+        weighted_V = p_V if self.lengths is None else p_V * self.lengths.for_vocabulary(len(p_V))
+        return KappaStep(self, weighted_V, kappa(p_V, self.m))
 
 
 @dataclass(frozen=True)

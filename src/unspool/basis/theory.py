@@ -9,7 +9,7 @@ papers.bib: finlayson2024closing
 
 from __future__ import annotations
 
-from math import expm1, inf, log1p
+from math import expm1, inf
 
 from unspool.basis.arrays import check_float
 
@@ -17,11 +17,6 @@ from unspool.basis.arrays import check_float
 def tau_from_delta(delta: float) -> float:
     """τ = 1 − e^(−δ), the largest possible overestimation of a probability (Theorem 1)."""
     return -expm1(-check_float("delta", delta, 0, inf, "a positive, finite bound on log p* − log p̂"))
-
-
-def delta_from_tau(tau: float) -> float:
-    """δ = −log(1 − τ), the underestimation of log p that a threshold allows."""
-    return -log1p(-check_tau(tau))
 
 
 def slope_from_tau(tau: float) -> float:

@@ -23,6 +23,7 @@ PENALTIES: tuple[tuple[str, str, type, str], ...] = (
         "lower the logits of tokens that occurred by this factor (1.1 … 1.3)",
     ),
     ("--no-repeat-ngram", "NoRepeatNgram", int, "never repeat a sequence of N tokens"),
+    ("--thinking-budget", "ThinkingBudget", int, "close the reasoning, <think> … </think>, after N tokens"),
 )
 SAMPLING: tuple[tuple[str, str, type, str], ...] = (
     ("--temperature", "Temperature", float, "flatten (above 1) or sharpen (below 1) the distribution"),

@@ -35,12 +35,12 @@ quick runs, which `unspool lab list` leaves out. The exit status is 1 if an expe
 claim that is not reproduced is a result, not a failure.
 """
 REPORT_EXAMPLES = """examples:
-  unspool lab report --html lab.html
+  unspool lab report --markdown lab.md
   unspool lab report --json > lab.json
   unspool lab report --from lab.json --markdown lab.md
 
-The HTML page contains its figures and loads nothing. The figures of --markdown are written to
-img/lab beside it. --json prints all measurements, from which --from makes pages on another machine.
+The figures of --markdown are written to img/lab beside it. --json prints all measurements, from
+which --from makes pages on another machine, and `unspool serve --lab` shows them.
 """
 
 
@@ -98,10 +98,11 @@ def list_claims(args: argparse.Namespace) -> Result:
     """List the claims and their verdicts."""
     from unspool.lab.claims import CLAIMS
 
-    found = stored_findings(args, CLAIMS)
-    return Result(
-        map(_listed, found), (f"{it.claim.name:24} {it.verdict:15} {it.claim.statement}" for it in found)
+    findings = stored_findings(args, CLAIMS)
+    lines = (
+        f"{it.claim.name:22} {it.verdict:{22 if args.quick else 15}} {it.claim.statement}" for it in findings
     )
+    return Result(map(_listed, findings), lines)
 
 
 def _listed(finding: Finding) -> dict[str, Any]:
@@ -109,7 +110,7 @@ def _listed(finding: Finding) -> dict[str, Any]:
     return {
         "name": claim.name,
         "statement": claim.statement,
-        "source": str(claim.source),
+        "source": claim.source,
         "measured": claim.measured,
         "criterion": list(claim.criterion),
         "verdict": finding.verdict,
@@ -143,7 +144,7 @@ def run_claims(args: argparse.Namespace) -> int:
             done = places[claim.name] * len(seeds) + seeds.index(seed) + share
             bar.update(done, description=f"{claim.name}, seed {seed}")
 
-        for result in measure(
+        for claim, seed, error in measure(
             claims,
             seeds,
             folder=results_folder(args.folder),
@@ -152,14 +153,12 @@ def run_claims(args: argparse.Namespace) -> int:
             progress=progress,
             warn=print_message,
         ):
-            if result.error is not None:
+            if error is not None:
                 if args.debug:
-                    traceback.print_exception(result.error)
-                failures.append(
-                    f"{result.claim.name}, seed {result.seed}: {type(result.error).__name__}: {result.error}"
-                )
-            if result.seed == seeds[-1]:
-                _print_finding(args, result.claim)
+                    traceback.print_exception(error)
+                failures.append(f"{claim.name}, seed {seed}: {type(error).__name__}: {error}")
+            if seed == seeds[-1]:
+                _print_finding(args, claim)
     for failure in failures:
         print_message(f"failed: {failure}")
     return 1 if failures else 0
@@ -172,8 +171,7 @@ def _print_finding(args: argparse.Namespace, claim: Claim) -> None:
     if args.json:
         print_json(finding.record())
         return
-    verdict = "no verdict (quick run)" if args.quick and finding.results else finding.verdict
-    print(f"{claim.name}: {verdict}\n  {claim.statement}", flush=True)
+    print(f"{claim.name}: {finding.verdict}\n  {claim.statement}", flush=True)
     for words, held, seeds in finding.parts:
         print(f"  {held} of {seeds} seeds: {words}")
     for name, spread in finding.spreads.items():
@@ -185,7 +183,6 @@ def _print_finding(args: argparse.Namespace, claim: Claim) -> None:
 
 @command(
     REPORT_EXAMPLES,
-    option("--html", type=Path, metavar="FILE", help="write the report as an HTML page"),
     option("--markdown", type=Path, metavar="FILE", help="write the report as Markdown"),
     option(
         "--from", type=Path, dest="file", metavar="FILE", help="report the measurements that --json wrote"
@@ -195,23 +192,19 @@ def _print_finding(args: argparse.Namespace, claim: Claim) -> None:
 )
 def report_claims(args: argparse.Namespace) -> int:
     """Write a report of all claims: verdicts, numbers, figures."""
-    if not (args.html or args.markdown or args.json):
-        raise ValueError("no output: give --html FILE, --markdown FILE or --json")
-    for path in (args.html, args.markdown):
-        if path is not None:
-            check_output(path)
+    if not (args.markdown or args.json):
+        raise ValueError("no output: give --markdown FILE or --json")
+    if args.markdown:
+        check_output(args.markdown)
 
     from unspool.lab.claims import CLAIMS
-    from unspool.lab.report import html_page, markdown_page, write_figures
+    from unspool.lab.report import markdown_page, write_figures
     from unspool.lab.results import findings_of_file
 
-    with reserve_file(args.html), reserve_file(args.markdown):
+    with reserve_file(args.markdown):
         findings = findings_of_file(args.file, CLAIMS) if args.file else stored_findings(args, CLAIMS)
         if missing := [it.claim.name for it in findings if not it.results]:
             print_message(f"not measured yet: {', '.join(missing)}; run: unspool lab run --all")
-        if args.html:
-            args.html.write_text(html_page(findings, quick=args.quick), encoding="utf-8")
-            print_message(f"wrote {args.html}")
         if args.markdown:
             write_figures(findings, args.markdown)
             args.markdown.write_text(markdown_page(findings), encoding="utf-8")

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
         Parallel as Parallel,
         TaggedLines as TaggedLines,
     )
-    from unspool.data.packaged import Packaged as Packaged
     from unspool.data.packing import (
         CarriedFeed as CarriedFeed,
         PackFeed as PackFeed,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from unspool.data.chats import ChatJSONL, ChatLines
 from unspool.data.known_languages.made_data import LanguageData, TaskData
 from unspool.data.line_formats import JSONL, TSV, Dialogues, LabelledLines, Lines, Parallel, TaggedLines
-from unspool.data.packaged import Packaged
 from unspool.data.rows import Data
 
 DATA: dict[str, type[Data]] = {
@@ -16,7 +15,6 @@ DATA: dict[str, type[Data]] = {
     "labelled": LabelledLines,
     "language": LanguageData,
     "lines": Lines,
-    "package": Packaged,
     "parallel": Parallel,
     "tagged": TaggedLines,
     "task": TaskData,

@@ -23,9 +23,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from heapq import heappush, heappushpop
-from math import inf, isinf, sqrt
+from math import inf, isinf
 
 import torch
+from scipy.stats import binomtest
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
@@ -229,12 +230,10 @@ class StrictestSettings:
         return Match(self.criterion.name, setting, decoder, share, *measured)
 
 
-def share_interval(count: int, of: int, z: float = 1.96) -> tuple[float, float]:
-    """Wilson's interval of a share: [p + z²/2n ± z √(p(1−p)/n + z²/4n²)] / (1 + z²/n)."""
-    p, scale = count / of, 1 + z * z / of
-    middle = p + z * z / (2 * of)
-    reach = z * sqrt(p * (1 - p) / of + (z / (2 * of)) ** 2)
-    return max(0.0, (middle - reach) / scale), min(1.0, (middle + reach) / scale)
+def share_interval(count: int, of: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share."""
+    interval = binomtest(count, of).proportion_ci(0.95, "wilson")
+    return float(interval.low), float(interval.high)
 
 
 def _count_rejected(share: float, tokens: int) -> int:

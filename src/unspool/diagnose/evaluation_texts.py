@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from unspool.data.records import Layout
 from unspool.evaluate.teacher_forcing import Window, encode, fitting, forced, paired, windows
-from unspool.evaluate.text_files import Warn, read_pairs, read_texts, text_records
+from unspool.evaluate.text_files import Warn, read_pairs, read_texts, run_recipe, text_records
 from unspool.interfaces import StepModel
 
 if TYPE_CHECKING:
     from unspool.data.batch import Batch
     from unspool.data.known_languages.known_language import KnownLanguage
     from unspool.diagnose.overestimation import Distance
-    from unspool.training import Recipe
 
 TokenPair = tuple[Sequence[int], Sequence[int]]
 
@@ -182,7 +181,7 @@ def find_language(model: StepModel, run: Path, *, warn: Warn = warnings.warn) ->
     from unspool.data.known_languages.made_data import LanguageData as Language
     from unspool.diagnose.overestimation import speaks
 
-    recipe = _recipe(run, warn)
+    recipe = run_recipe(run, warn)
     if recipe is None or not isinstance(recipe.data, Language):
         return None
     if speaks(model, recipe.data.known):
@@ -212,7 +211,7 @@ def _split(
 def _validation_pairs(model: Any, run: Path, warn: Warn) -> list[tuple[list[int], list[int]]]:
     from unspool.data.preparation import prepare
 
-    recipe = _recipe(run, warn)
+    recipe = run_recipe(run, warn)
     if recipe is None:
         return []
     try:
@@ -234,16 +233,3 @@ def _rows(batches: Iterable[Batch]) -> Iterable[tuple[list[int], list[int]]]:
         sizes = zip(batch.source_lengths_N.tolist(), batch.lengths_N.tolist(), strict=True)
         for row, (source, target) in enumerate(sizes):
             yield batch.source_NS[row, :source].tolist(), batch.targets_NU[row, :target].tolist()
-
-
-def _recipe(run: Path, warn: Warn) -> Recipe | None:
-    from unspool.training import read_recipe
-
-    path = run / "recipe.toml"
-    if not path.is_file():
-        return None
-    try:
-        return read_recipe(path)
-    except ValueError as error:
-        warn(f"cannot read the run's recipe: {error}")
-        return None

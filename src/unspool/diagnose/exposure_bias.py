@@ -39,11 +39,12 @@ import torch
 from numpy.typing import NDArray
 
 from unspool.data.known_languages.known_language import FullSupport, KnownLanguage
-from unspool.decode.arguments import as_whole, items, shown
+from unspool.decode.arguments import as_whole, items
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.generate import generate
 from unspool.decode.score import score
 from unspool.decode.search import Sample
+from unspool.evaluate.known_truth import check_language
 from unspool.evaluate.significance import Interval, bootstrap
 from unspool.evaluate.summed_measure import SummedMeasure
 from unspool.evaluate.teacher_forcing import read_steps, token_pairs
@@ -158,7 +159,7 @@ def exposure(
     for (prompt, right), own_tokens, reference in zip(pairs, own, references, strict=True):
         common = min(len(right), len(reference))
         rows.append((prompt, own_tokens, right[:common], reference[:common]))
-    found: list[_Sums] = []
+    counts: dict[int, Numbers] = {}
     full_logps = [_logps(model, [it[0] for it in rows], [it[which] for it in rows]) for which in (2, 3)]
     for length in sorted(set(lengths)):
         usable = [
@@ -168,7 +169,7 @@ def exposure(
         ]
         if not usable:
             continue
-        sums = _Sums(length, np.zeros((len(rows), 6)))
+        counts[length] = np.zeros((len(rows), 6))
         after = []
         for which in (2, 3):
             tokens = [(*rows[n][1][:length], *rows[n][which][length : length + span]) for n in usable]
@@ -177,11 +178,11 @@ def exposure(
             count = len(after[0][row]) - length
             own_loss, own_perfect = (-sum(it[row][length:]) for it in after)
             right_loss, right_perfect = (-sum(it[n][length : length + span]) for it in full_logps)
-            sums.counts_NK[n] = (1.0, own_loss, count, right_loss, count, own_perfect - right_perfect)
-        found.append(sums)
-    if not found:
+            counts[length][n] = (1.0, own_loss, count, right_loss, count, own_perfect - right_perfect)
+    if not counts:
         raise ValueError("the model ends all its texts at once: there are no own tokens to continue from")
-    return _summarise(found, seed)
+    points = tuple(_point(length, counts_NK, seed) for length, counts_NK in counts.items())
+    return Exposure(points, _interval(seed, *counts.values()))
 
 
 def true_exposure(
@@ -194,87 +195,57 @@ def true_exposure(
 ) -> Exposure:
     """Measure exposure bias on an artificial language, whose tokens the model must use."""
     lengths, texts, seed = _check_arguments(model, lengths, texts, seed)
-    if not isinstance(language, KnownLanguage):
-        raise TypeError(f"language is {shown(language)}, but must be one of unspool.data.known_languages")
-    if language.vocab_size != model.vocab_size:
-        raise ValueError(f"the language has {language.vocab_size} tokens but the model {model.vocab_size}")
+    check_language(model, language)
     rng, longest = Random(seed), max(lengths)
     right = [language.sample(rng)[:longest] for _ in range(texts)]
     own = _sample(model, [(language.bos,)] * texts, longest, seed, "own")
     right_NL, _ = _divergences(model, language, right)
     own_NL, impossible_at_N = _divergences(model, language, own)
-    found, lost, possible = [], [], []
+    points, counts = [], []
     for length in sorted(set(lengths)):
         if length >= min(right_NL.shape[1], own_NL.shape[1]):
             continue
         own_N, right_N = own_NL[:, length], right_NL[:, length]
         has_own_N, has_right_N = ~np.isnan(own_N), ~np.isnan(right_N)
-        counts_KN = [
-            has_own_N,
-            np.nan_to_num(own_N),
-            has_own_N,
-            np.nan_to_num(right_N),
-            has_right_N,
-            0 * has_own_N,
-        ]
-        found.append(_Sums(length, np.stack(counts_KN, axis=1).astype(float)))
-        lost.append(float(np.mean(impossible_at_N < length)))
+        columns = (has_own_N, np.nan_to_num(own_N), has_own_N, np.nan_to_num(right_N), has_right_N)
+        counts.append(np.stack([*columns, np.zeros(texts)], axis=1).astype(float))
         possible_N = has_own_N & (impossible_at_N >= length)
-        possible.append(float(own_N[possible_N].mean()) if possible_N.any() else None)
-    if not found:
-        raise ValueError("all texts of the model are shorter than lengths: give shorter lengths")
-    measured = _summarise(found, seed)
-    points = [
-        replace(point, lost=share, possible=mean)
-        for point, share, mean in zip(measured.points, lost, possible, strict=True)
-    ]
-    return replace(measured, points=tuple(points))
-
-
-@dataclass(frozen=True)
-class _Sums:
-    """Counts of each text at one length: texts, own nats and tokens, right nats and tokens, perfect nats."""
-
-    length: int
-    counts_NK: Numbers
-
-    def point(self, seed: int) -> ExposurePoint:
-        texts, own, own_tokens, right, right_tokens, perfect = self.counts_NK.sum(axis=0)
-        measure = SummedMeasure(self.counts_NK, lambda sums_K: float(_excess(sums_K[None])[0]))
-        return ExposurePoint(
-            length=self.length,
-            right=float(right / right_tokens),
-            own=float(own / own_tokens),
-            texts=int(texts),
-            perfect=float(perfect / own_tokens),
-            interval=_interval(measure, seed),
+        points.append(
+            replace(
+                _point(length, counts[-1], seed),
+                lost=float(np.mean(impossible_at_N < length)),
+                possible=float(own_N[possible_N].mean()) if possible_N.any() else None,
+            )
         )
+    if not points:
+        raise ValueError("all texts of the model are shorter than lengths: give shorter lengths")
+    return Exposure(tuple(points), _interval(seed, *counts))
 
 
-def _summarise(found: Sequence[_Sums], seed: int) -> Exposure:
-    """Compute the points, and the interval of their mean."""
-    shape = (len(found), 6)
-    counts_NK = np.concatenate([it.counts_NK for it in found], axis=1)
+def _point(length: int, counts_NK: Numbers, seed: int) -> ExposurePoint:
+    """Summarise the counts of each text: texts, own nats and tokens, right nats and tokens, perfect nats."""
+    texts, own, own_tokens, right, right_tokens, perfect = counts_NK.sum(axis=0)
+    return ExposurePoint(
+        length=length,
+        right=float(right / right_tokens),
+        own=float(own / own_tokens),
+        texts=int(texts),
+        perfect=float(perfect / own_tokens),
+        interval=_interval(seed, counts_NK),
+    )
+
+
+def _interval(seed: int, *counts: Numbers) -> Interval:
+    """Bootstrap the mean of own − right − perfect nats per token over lengths, weighted by texts."""
 
     def mean_excess(sums_K: Numbers) -> float:
-        sums_LK = sums_K.reshape(shape)
-        sums_LK = sums_LK[(sums_LK[:, 2] > 0) & (sums_LK[:, 4] > 0)]
-        return float(np.average(_excess(sums_LK), weights=sums_LK[:, 0])) if len(sums_LK) else float("nan")
+        texts, own, own_tokens, right, right_tokens, perfect = sums_K.reshape(len(counts), 6).T
+        used = (own_tokens > 0) & (right_tokens > 0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            excess = (own - perfect) / own_tokens - right / right_tokens
+        return float(np.average(excess[used], weights=texts[used])) if used.any() else float("nan")
 
-    points = tuple(it.point(seed) for it in found)
-    return Exposure(points, _interval(SummedMeasure(counts_NK, mean_excess), seed))
-
-
-def _excess(sums_LK: Numbers) -> Numbers:
-    """Return own − right − perfect per token; NaN without texts."""
-    _, own, own_tokens, right, right_tokens, perfect = sums_LK.T
-    with np.errstate(divide="ignore", invalid="ignore"):
-        excess: Numbers = (own - perfect) / own_tokens - right / right_tokens
-    return excess
-
-
-def _interval(measure: SummedMeasure, seed: int) -> Interval:
-    found = bootstrap(measure, seed=seed)
+    found = bootstrap(SummedMeasure(np.concatenate(counts, axis=1), mean_excess), seed=seed)
     return replace(found, low=found.low - RESOLUTION, high=found.high + RESOLUTION)
 
 

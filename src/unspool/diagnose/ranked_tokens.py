@@ -15,13 +15,10 @@ from dataclasses import dataclass
 
 from unspool.decode.arguments import as_whole, items, shown
 from unspool.decode.combine.lockstep import check_model
-from unspool.decode.hypothesis import Job
 from unspool.decode.run import Run
 from unspool.decode.search import Sample
-from unspool.decode.search.sampling import reshape
-from unspool.decode.transforms.scores import alive
 from unspool.evaluate.exact_support import next_tokens
-from unspool.interfaces import Step, StepModel
+from unspool.interfaces import StepModel
 
 DEFAULT_RULES = (
     "Sample(TopK(40))",
@@ -81,21 +78,10 @@ def rank_tokens(
     kept = {}
     for name, rule in zip(names, rules, strict=True):
         try:
-            kept[name] = tuple(_kept(rule, model, job, step, order))
+            kept_1V, _ = next_tokens(rule, model, job)(step, job.hypotheses(), order)
+            kept[name] = tuple(kept_1V[0, order].tolist())
         except ValueError as error:
             if on_error is None:
                 raise
             on_error(name, error)
     return RankedTokens(prompt, tuple(model.tokenizer.decode([t]) for t in order), tuple(p_K.tolist()), kept)
-
-
-def _kept(rule: Sample, model: StepModel, job: Job, step: Step, order: Sequence[int]) -> list[bool]:
-    """Return for each token whether the rule may draw it next."""
-    ready = next_tokens(rule, model, job)
-    scores_1V = reshape(step, job.hypotheses(), ready.transforms)
-    kept = alive(scores_1V)[0, order].tolist()
-    if ready.bound is None:
-        return kept
-    candidates = [token for token, keep in zip(order, kept, strict=True) if keep]
-    accepted = dict(zip(candidates, ready.accepted(step, scores_1V, candidates), strict=True))
-    return [accepted.get(token, False) for token in order]

@@ -72,21 +72,10 @@ def zipf_coefficient(texts: Sequence[Tokens]) -> float:
     return -linear_regression(ranks, [log(count) for _, count in counts]).slope
 
 
-def check_texts(texts: Any, name: str = "texts", like: Sequence[Any] | None = None) -> None:
-    """Raise unless `texts` is a non-empty list of texts or strings, one for each output in `like`."""
-    for index, text in enumerate(_check_list(texts, name, like)):
-        if not isinstance(text, Sequence):
-            raise TypeError(f"{name} {index} is {shown(text)}, but must be a list of tokens or a string")
-
-
-def check_strings(texts: Any, name: str, like: Sequence[Any] | None = None) -> None:
-    """Raise unless `texts` is a non-empty list of strings, one for each output in `like`."""
-    for index, text in enumerate(_check_list(texts, name, like)):
-        if not isinstance(text, str):
-            raise TypeError(f"{name} {index} is {shown(text)}, but must be a string")
-
-
-def _check_list(texts: Any, name: str, like: Sequence[Any] | None = None) -> tuple[Any, ...]:
+def check_texts(
+    texts: Any, name: str = "texts", like: Sequence[Any] | None = None, *, strings: bool = False
+) -> None:
+    """Raise unless `texts` is a non-empty list of texts (or strings), one for each output in `like`."""
     given = items(name, texts, "a list of texts")
     if not hasattr(texts, "__getitem__"):  # a generator would be empty now
         raise TypeError(f"{name} is {shown(texts)}, but must be a list of texts")
@@ -94,4 +83,7 @@ def _check_list(texts: Any, name: str, like: Sequence[Any] | None = None) -> tup
         raise ValueError(f"{len(like)} outputs but {len(given)} {name}: give one for each output")
     if not given:
         raise ValueError(f"{name} is empty: give at least one")
-    return given
+    for index, text in enumerate(given):
+        if not isinstance(text, str if strings else Sequence):
+            wanted = "a string" if strings else "a list of tokens or a string"
+            raise TypeError(f"{name} {index} is {shown(text)}, but must be {wanted}")

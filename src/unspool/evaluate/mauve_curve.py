@@ -58,16 +58,6 @@ class Mauve:
     length: int | None = None
     """Tokens per text, if all were cut to one length."""
 
-    @property
-    def low(self) -> float:
-        """Smallest area of a clustering."""
-        return min(self.by_clustering)
-
-    @property
-    def high(self) -> float:
-        """Largest area of a clustering."""
-        return max(self.by_clustering)
-
     def __str__(self) -> str:
         cut = "" if self.length is None else f", each cut to {self.length} tokens"
         return (

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from unspool.decode.arguments import as_whole
-from unspool.evaluate.diversity import Tokens, check_strings, check_texts, ngrams
-from unspool.evaluate.summed_measure import Counts, SummedMeasure, ratio_of
+from unspool.evaluate.diversity import Tokens, check_texts, ngrams
+from unspool.evaluate.summed_measure import SummedMeasure, ratio_of
 from unspool.optional_metrics import sacrebleu_metrics
 
 
@@ -39,8 +39,8 @@ class Overlap:
 
 def overlap(outputs: Sequence[str], references: Sequence[str]) -> Overlap:
     """Compute BLEU, chrF and TER of outputs with one reference each."""
-    check_strings(outputs, "outputs")
-    check_strings(references, "references", outputs)
+    check_texts(outputs, "outputs", strings=True)
+    check_texts(references, "references", outputs, strings=True)
     scores, signatures = {}, {}
     for name, metric in _metrics().items():
         scores[name] = float(metric.corpus_score(list(outputs), [list(references)]).score)
@@ -53,70 +53,26 @@ def _metrics() -> dict[str, Any]:
     return {"bleu": metrics.BLEU(), "chrf": metrics.CHRF(), "ter": metrics.TER()}
 
 
-CHRF_ORDER = 6
-CHRF_BETA = 2
-
-
 def overlap_measures(outputs: Sequence[str], references: Sequence[str]) -> dict[str, SummedMeasure]:
     """Compute BLEU, chrF and TER as functions of sums, for bootstrap intervals and paired tests.
 
     Counts of an output and its reference:
 
-        BLEU: matching and all n-grams (n = 1 … 4), length of the output, of the reference
+        BLEU: length of the output, of the reference, matching and all n-grams (n = 1 … 4)
         chrF: for n = 1 … 6 the character n-grams of the output, of the reference, and of both
         TER:  edits, words of the reference
 
-    sacrebleu counts for BLEU and TER; it does not expose its counts for chrF, so these are computed here. The
-    values equal those of `overlap`, except for rounding.
+    sacrebleu computes the counts and the measures, by the methods that its own significance tests use.
     """
-    check_strings(outputs, "outputs")
-    check_strings(references, "references", outputs)
-    bleu, _, ter = _metrics().values()
-    pairs = list(zip(outputs, references, strict=True))
-    scored = [bleu.corpus_score([out], [[ref]]) for out, ref in pairs]
-    bleu_NK = np.array([(*it.counts, *it.totals, it.sys_len, it.ref_len) for it in scored], dtype=float)
-    edits = [ter.corpus_score([out], [[ref]]) for out, ref in pairs]
-    ter_NK = np.array([(it.num_edits, it.ref_length) for it in edits], dtype=float)
-    chrf_NK = np.array([_character_counts(out, ref) for out, ref in pairs], dtype=float)
-    return {
-        "bleu": SummedMeasure(bleu_NK, _bleu),
-        "chrf": SummedMeasure(chrf_NK, _chrf),
-        "ter": SummedMeasure(ter_NK, _ter),
-    }
+    check_texts(outputs, "outputs", strings=True)
+    check_texts(references, "references", outputs, strings=True)
+    return {name: _summed(metric, outputs, references) for name, metric in _metrics().items()}
 
 
-def _bleu(sums_K: Counts) -> float:
-    *counts, length, reference_length = (int(it) for it in sums_K)
-    half = len(counts) // 2
-    compute = sacrebleu_metrics().BLEU.compute_bleu
-    return float(compute(counts[:half], counts[half:], length, reference_length, smooth_method="exp").score)
-
-
-def _ter(sums_2: Counts) -> float:
-    edits, words = sums_2
-    return 100 * float(edits / words) if words else 100.0 * bool(edits)
-
-
-def _character_counts(output: str, reference: str) -> list[int]:
-    """Count, for each n, the n-grams of the output, of the reference, and of both, without white space."""
-    left, right = ("".join(text.split()) for text in (output, reference))
-    counts = []
-    for n in range(1, CHRF_ORDER + 1):
-        a, b = (Counter(text[i : i + n] for i in range(len(text) - n + 1)) for text in (left, right))
-        # As in sacrebleu, n-grams of the output do not count if the reference is shorter than n.
-        counts += [a.total() if b else 0, b.total(), (a & b).total()]
-    return counts
-
-
-def _chrf(sums_K: Counts) -> float:
-    """F-score of mean precision and mean recall over the orders n that both texts have."""
-    orders = [it for it in sums_K.reshape(-1, 3) if it[0] > 0 and it[1] > 0]
-    if not orders:
-        return 0.0
-    precision = float(np.mean([both / hyp for hyp, _, both in orders]))
-    recall = float(np.mean([both / ref for _, ref, both in orders]))
-    below = CHRF_BETA**2 * precision + recall
-    return 100 * (1 + CHRF_BETA**2) * precision * recall / below if below else 0.0
+def _summed(metric: Any, outputs: Sequence[str], references: Sequence[str]) -> SummedMeasure:
+    counts_NK = np.array(metric._extract_corpus_statistics(outputs, [references]), dtype=float)
+    score = metric._compute_score_from_stats
+    return SummedMeasure(counts_NK, lambda sums_K: float(score(sums_K.tolist()).score))
 
 
 EPSILON = 0.1

@@ -17,7 +17,6 @@ from unspool.decode.loops import THRESHOLD, WINDOW, find_approximate_loop, find_
 from unspool.decode.score import score
 from unspool.evaluate.diversity import (
     ZIPF_TOP,
-    check_strings,
     check_texts,
     distinct_n,
     rep_n,
@@ -91,12 +90,12 @@ def measure_system(
     For MAUVE all texts are cut to `mauve_length` tokens: use the same length for all systems
     (`common_length`).
     """
-    check_strings(texts, "texts")
+    check_texts(texts, "texts", strings=True)
     for name, values in {"prompts": prompts, "references": references}.items():
         if values is not None:
-            check_strings(values, name, texts)
+            check_texts(values, name, texts, strings=True)
     if human is not None:
-        check_strings(human, "human")
+        check_texts(human, "human", strings=True)
     if model is not None:
         check_model(model)
     if not function_of(tokens, 1):
@@ -128,7 +127,8 @@ def measure_system(
                 nonempty = [text for text in texts if text.strip()]
                 it = text_mauve(model, human, nonempty, length=mauve_length)
                 measures.add("MAUVE", it.value, str(it))
-                measures.spreads["MAUVE"] = Interval(it.value, it.low, it.high, 1.0)
+                ends = (min(it.by_clustering), max(it.by_clustering))
+                measures.spreads["MAUVE"] = Interval(it.value, *ends, 1.0)
     return measures
 
 

@@ -22,12 +22,9 @@ from torch import Tensor
 from unspool.decode.arguments import as_whole, ids, items, shown
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.prompts import check_ids, prompt_vocabulary, tokens_left
-from unspool.decode.score import read_on
+from unspool.decode.score import read_pairs
 from unspool.evaluate.diversity import check_texts
 from unspool.interfaces import Step, StepModel
-
-COLUMNS = 32
-"""Tokens per row and step: it limits the memory for the log-probabilities of large vocabularies."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +87,6 @@ def forced(
 
 def encode(model: StepModel, texts: Sequence[str | Sequence[int]]) -> list[tuple[int, ...]]:
     """Encode texts as token ids; each needs at least two tokens."""
-    check_model(model)
-    check_texts(texts)
     rows = [token_ids(model, text, index) for index, text in enumerate(texts)]
     for index, row in enumerate(rows):
         if len(row) < 2:
@@ -181,30 +176,13 @@ def read(model: StepModel, parts: Sequence[Window], *, batch: int = 8) -> Iterat
     batch = as_whole("batch", batch, at_least=1, advice="It is the number of texts per batch.")
     order = sorted(parts, key=lambda it: (len(it.tokens) - it.first, it.first), reverse=True)
     for start in range(0, len(order), batch):
-        yield from _read(order[start : start + batch], model)
-
-
-def _read(rows: Sequence[Window], model: StepModel) -> Iterator[ReadTokens]:
-    """Read rows as a batch; a row leaves the batch when its tokens are scored."""
-    step, state = model.start([row.tokens[: row.first] for row in rows])
-    done, logp_NTV = 0, step.logp_NV[:, None]
-    while True:
-        width = logp_NTV.shape[1]
-        token_NT = _columns(rows, done, width, logp_NTV.device)
-        text_N1 = torch.tensor([row.text for row in rows], device=logp_NTV.device)[:, None]
-        yield ReadTokens(logp_NTV.flatten(0, 1), token_NT.flatten(), text_N1.expand_as(token_NT).flatten())
-        done += width
-        remaining = [n for n, row in enumerate(rows) if len(row.tokens) - row.first > done]
-        if not remaining:
-            return
-        if len(remaining) < len(rows):
-            rows = [rows[n] for n in remaining]
-            state = state.select(torch.tensor(remaining, device=logp_NTV.device))
-        width = min(COLUMNS, *(len(row.tokens) - row.first - done for row in rows))
-        # Column t of the result is the distribution after token t.
-        read_NT = _columns(rows, done - 1, width, logp_NTV.device)
-        step, state = read_on(model, state, read_NT)
-        logp_NTV = step.logp_NV.view(*read_NT.shape, -1)
+        rows = order[start : start + batch]
+        pairs = [(row.tokens[: row.first], row.tokens[row.first :]) for row in rows]
+        for live, done, step, width in read_pairs(model, pairs):
+            token_NT = torch.tensor([pairs[row][1][done : done + width] for row in live])
+            text_N1 = torch.tensor([rows[row].text for row in live])[:, None]
+            at = (token_NT.flatten(), text_N1.expand_as(token_NT).flatten())
+            yield ReadTokens(step.logp_NV, *(it.to(step.logp_NV.device) for it in at))
 
 
 def read_steps(
@@ -223,11 +201,6 @@ def read_steps(
         active = [active[n] for n in continuing]
         tokens = [rows[row][position] for row in active]
         step, state = model.step(state, torch.tensor(tokens, device=step.logp_NV.device))
-
-
-def _columns(rows: Sequence[Window], begin: int, width: int, device: torch.device) -> Tensor:
-    """Return `width` scored tokens of each row, from `begin` on: (N, T)."""
-    return torch.tensor([row.tokens[row.first :][begin : begin + width] for row in rows], device=device)
 
 
 def token_ids(model: StepModel, text: str | Sequence[int], index: int, what: str = "text") -> tuple[int, ...]:

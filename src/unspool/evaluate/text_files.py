@@ -9,8 +9,12 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from unspool.data.records import Layout, Record, read_records
+
+if TYPE_CHECKING:
+    from unspool.training import Recipe
 
 Warn = Callable[[str], object]
 
@@ -128,15 +132,23 @@ def read_pairs(
 
 def layout_of_run(folder: Path) -> Layout:
     """Return the layout of a run's training files; the default layout if `folder` is not a run."""
-    path = folder / "recipe.toml"
-    if not path.is_file():
-        return Layout()
+    # An unreadable recipe is reported by the code that needs it.
+    recipe = run_recipe(folder, lambda _: None)
+    return Layout() if recipe is None else layout_of(recipe.data)
+
+
+def run_recipe(folder: Path, warn: Warn) -> Recipe | None:
+    """Return the recipe of a run; None if the folder has none that can be read."""
     from unspool.training import read_recipe
 
+    path = folder / "recipe.toml"
+    if not path.is_file():
+        return None
     try:
-        return layout_of(read_recipe(path).data)
-    except ValueError:  # reported by the code that needs the recipe
-        return Layout()
+        return read_recipe(path)
+    except ValueError as error:
+        warn(f"cannot read the run's recipe: {error}")
+        return None
 
 
 def layout_of(data: object) -> Layout:

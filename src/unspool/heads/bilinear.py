@@ -16,30 +16,24 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from unspool.heads.softmax import OutputMatrixConfig, ProjectedSoftmax, Softmax, TiedSoftmax, log_prob_rank
+from unspool.heads.softmax import OutputMatrixConfig, ProjectedSoftmax, Softmax, TiedSoftmax
 
 
 class Bilinear(ProjectedSoftmax):
     """A softmax applied to hᵀW."""
 
     def __init__(self, inner: Softmax | TiedSoftmax, width: int) -> None:
-        super().__init__(inner)
+        super().__init__(inner, width)
         self.form_DE = nn.Parameter(torch.empty(width, inner.weight.shape[1]))
         nn.init.eye_(self.form_DE)
 
     def project(self, hidden: Tensor) -> Tensor:
-        """hᵀW."""
         return hidden @ self.form_DE
 
     @property
     def weight(self) -> Tensor:
         """(V, D): the output matrix, We for every word."""
         return self.inner.weight @ self.form_DE.t()
-
-    @property
-    def rank_limit(self) -> int:
-        """See `interfaces.Head`; the rank of the product is at most the smaller one."""
-        return log_prob_rank(min(self.form_DE.shape), self.bias)
 
 
 @dataclass(frozen=True)
@@ -59,6 +53,5 @@ class BilinearHeadConfig(OutputMatrixConfig):
             )
 
     def build(self, width: int, vocab_size: int, embed: nn.Embedding | None = None) -> Bilinear:
-        """Build the head for hidden vectors of this width."""
         inner_width = self.inner_width or (embed.embedding_dim if self.tied and embed else width)
         return Bilinear(self.build_softmax(inner_width, vocab_size, embed), width)

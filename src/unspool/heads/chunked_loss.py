@@ -13,7 +13,7 @@ Symbols: M targets, w `weights_M`, t `targets_M`, s `smoothing`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -191,7 +191,7 @@ LogProbabilities = Callable[..., Tensor]
 def rowwise_loss(
     logp: LogProbabilities,
     hidden_MD: Tensor,
-    parameters: tuple[Tensor | None, ...],
+    parameters: Sequence[Tensor],
     targets_M: Tensor,
     weights_M: Tensor,
     smoothing: float,
@@ -221,44 +221,34 @@ class _RowwiseLoss(torch.autograd.Function):
         smoothing: float,
         scores: int,
         with_gradients: bool,
-        hidden_MD: Tensor,
-        *parameters: Tensor | None,
+        *inputs: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        needs_grad = [with_gradients and it for it in ctx.needs_input_grad[6:]]
-        given = [
-            None if it is None else it.detach().requires_grad_(want)
-            for it, want in zip(parameters, needs_grad[1:], strict=True)
-        ]
-        leaves = [it for it in given if it is not None and it.requires_grad]
-        sums = [torch.zeros_like(it) for it in leaves]
-        grad_hidden_MD = torch.zeros_like(hidden_MD)
+        needs_grad = with_gradients and any(ctx.needs_input_grad)
+        hidden_MD, *parameters = (it.detach() for it in inputs)
+        for it in parameters:
+            it.requires_grad_(needs_grad)
+        sums = [torch.zeros_like(it) for it in inputs] if needs_grad else []
         full = torch.promote_types(hidden_MD.dtype, torch.float32)
         loss, nll = torch.zeros(2, dtype=full, device=hidden_MD.device).unbind()
         for rows in chunks(len(hidden_MD), scores):
-            hidden_RD = hidden_MD[rows].detach().requires_grad_(any(needs_grad))
-            with torch.set_grad_enabled(any(needs_grad)):
-                logp_RV = logp(hidden_RD, *given).to(full)
+            hidden_RD = hidden_MD[rows].requires_grad_(needs_grad)
+            with torch.set_grad_enabled(needs_grad):
+                logp_RV = logp(hidden_RD, *parameters).to(full)
                 nll_R = -logp_RV.gather(1, targets_M[rows, None])[:, 0]
                 loss_R = (1.0 - smoothing) * nll_R - smoothing * logp_RV.mean(-1) if smoothing else nll_R
                 # Not a dot product, which autocast would compute in half precision.
                 part = (weights_M[rows].to(full) * loss_R).sum()
             loss += part.detach()
             nll += (weights_M[rows].to(full) * nll_R.detach()).sum()
-            if any(needs_grad):
-                *grads, grad_RD = torch.autograd.grad(part, [*leaves, hidden_RD], materialize_grads=True)
-                grad_hidden_MD[rows] = grad_RD
-                for total, grad in zip(sums, grads, strict=True):
+            if needs_grad:
+                grads = torch.autograd.grad(part, [hidden_RD, *parameters], materialize_grads=True)
+                for total, grad in zip((sums[0][rows], *sums[1:]), grads, strict=True):
                     total += grad
-        gradients_so_far = iter(sums)
-        hidden_or_none = grad_hidden_MD if needs_grad[0] else None
-        ctx.save_for_backward(
-            hidden_or_none, *(next(gradients_so_far) if want else None for want in needs_grad[1:])
-        )
+        ctx.save_for_backward(*sums)
         ctx.mark_non_differentiable(nll)
         return loss, nll
 
     @staticmethod
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
         forbid_second_order()
-        grads = (None if it is None else it * outer[0] for it in ctx.saved_tensors)
-        return (None, None, None, None, None, None, *grads)
+        return (None, None, None, None, None, None, *(it * outer[0] for it in ctx.saved_tensors))

@@ -9,48 +9,27 @@ sampling does not support them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unspool.heads.chunked_loss import rowwise_loss
-from unspool.heads.softmax import OutputMatrixConfig, Softmax, TiedSoftmax, log_softmax
-
-ScoreFunction = Callable[[Tensor], Tensor]
+from unspool.heads.softmax import OutputMatrixConfig, RowwiseHead, Softmax, TiedSoftmax, log_softmax
 
 
-class ElementwiseSoftmax(nn.Module):
-    """Softmax of f(z); f is `score_function`."""
+class ElementwiseSoftmax(RowwiseHead):
+    """Base class: softmax of f(z)."""
 
-    weight = rank_limit = None
-
-    def __init__(self, words: Softmax | TiedSoftmax, score_function: ScoreFunction) -> None:
-        super().__init__()
-        self.words, self.score_function = words, score_function
+    def function(self, scores: Tensor) -> Tensor:
+        """f(z)."""
+        raise NotImplementedError
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """(…, D) → (…, V): f(z)."""
-        return self.score_function(self.words.logits(hidden))
+        return self.function(self.words.logits(hidden))
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        """(…, D) → (…, V)."""
-        return log_softmax(self.logits(hidden))
-
-    def loss(
-        self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0
-    ) -> tuple[Tensor, Tensor]:
-        """Weighted sums of the loss and of −log p; see `interfaces.LossHead`."""
-        vectors = (self.words.weight, self.words.bias)
-        logp = partial(_logp, self.score_function)
-        return rowwise_loss(logp, hidden_MD, vectors, targets_M, weights_M, smoothing, len(self.words.weight))
-
-
-def _logp(score_function: ScoreFunction, hidden: Tensor, weight_VD: Tensor, bias_V: Tensor | None) -> Tensor:
-    return log_softmax(score_function(F.linear(hidden, weight_VD, bias_V)))
+    def logp(self, hidden: Tensor, weight_VD: Tensor, bias_V: Tensor | None = None) -> Tensor:
+        return log_softmax(self.function(F.linear(hidden, weight_VD, bias_V)))
 
 
 class Capped(ElementwiseSoftmax):
@@ -62,12 +41,11 @@ class Capped(ElementwiseSoftmax):
     """
 
     def __init__(self, words: Softmax | TiedSoftmax, cap: float) -> None:
-        super().__init__(words, partial(_soft_cap, cap))
+        super().__init__(words)
         self.cap = cap
 
-
-def _soft_cap(cap: float, scores: Tensor) -> Tensor:
-    return cap * torch.tanh(scores / cap)
+    def function(self, scores: Tensor) -> Tensor:
+        return self.cap * torch.tanh(scores / self.cap)
 
 
 @dataclass(frozen=True)
@@ -82,7 +60,6 @@ class CappedHeadConfig(OutputMatrixConfig):
             raise ValueError(f"cap={self.cap} must be positive and finite (Gemma 2 uses 30)")
 
     def build(self, width: int, vocab_size: int, embed: nn.Embedding | None = None) -> Capped:
-        """Build the head for hidden vectors of this width."""
         return Capped(self.build_softmax(width, vocab_size, embed), self.cap)
 
 
@@ -96,14 +73,10 @@ class Sigsoftmax(ElementwiseSoftmax):
     above D + 1 with as many weights as softmax.
     """
 
-    def __init__(self, words: Softmax | TiedSoftmax) -> None:
-        super().__init__(words, _add_log_sigmoid)
-
-
-def _add_log_sigmoid(scores: Tensor) -> Tensor:
-    # In float32 or better: half precision would round away log σ(z) of a large score.
-    scores = scores if scores.dtype == torch.float64 else scores.float()
-    return scores + F.logsigmoid(scores)
+    def function(self, scores: Tensor) -> Tensor:
+        # In float32 or better: half precision would round away log σ(z) of a large score.
+        scores = scores if scores.dtype == torch.float64 else scores.float()
+        return scores + F.logsigmoid(scores)
 
 
 @dataclass(frozen=True)
@@ -111,5 +84,4 @@ class SigsoftmaxHeadConfig(OutputMatrixConfig):
     """A sigsoftmax head."""
 
     def build(self, width: int, vocab_size: int, embed: nn.Embedding | None = None) -> Sigsoftmax:
-        """Build the head for hidden vectors of this width."""
         return Sigsoftmax(self.build_softmax(width, vocab_size, embed))

@@ -67,7 +67,6 @@ class Kerbs(nn.Module):
 
     @property
     def words_S(self) -> Tensor:
-        """The word of every sense."""
         return self.table.words_S
 
     @property
@@ -88,7 +87,6 @@ class Kerbs(nn.Module):
         return self.table.logsumexp_by_word(scores)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """(…, D) → (…, V)."""
         return log_softmax(self.logits(hidden))
 
     def _is_full_precision(self, hidden: Tensor) -> bool:
@@ -108,7 +106,6 @@ class Kerbs(nn.Module):
     def loss(
         self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0
     ) -> tuple[Tensor, Tensor]:
-        """Weighted sums of the loss and of −log p; see `interfaces.LossHead`."""
         loss, nll, statistics = kerbs_loss(
             hidden_MD, self.senses_SD, self.theta_S, self.table, targets_M, weights_M, smoothing
         )

@@ -128,8 +128,7 @@ class SenseTable:
         log P(y = i) = logsumexp_j log P(s = ⟨i, j⟩)
 
     Miao et al. 2019, §3 (papers.bib: miao2019kernelized): the Bayesian composition of a word's senses.
-    Senses may have any order. The sum runs by rank: the first senses of all words, then the second senses
-    of the words that have one, and so on.
+    Senses may have any order. The rank of a sense is its number among those of its word.
 
     For many such sums the senses are sorted first: by rank, and within a rank words with more senses first.
     Then the senses of each rank are contiguous, and the sums need only slices.
@@ -143,8 +142,6 @@ class SenseTable:
     """The senses of every word, padded to J with its first sense."""
     is_sense_VJ: Tensor
     """False on padding."""
-    extra_senses: tuple[tuple[Tensor, Tensor], ...]
-    """For j = 1 … J − 1: the words that have a sense of that rank, and those senses."""
     is_identity: bool
     """Every word has one sense, in word order."""
     order_S: Tensor
@@ -177,10 +174,6 @@ class SenseTable:
         senses_VJ = order_S[starts_V][:, None].repeat(1, max_senses)
         senses_VJ[sorted_S, rank_S] = order_S
         is_sense_VJ = torch.arange(max_senses, device=words_S.device) < counts_V[:, None]
-        words_by_rank = [is_sense_VJ[:, rank].nonzero()[:, 0] for rank in range(1, max_senses)]
-        extra_senses = tuple(
-            (words, senses_VJ[words, rank]) for rank, words in enumerate(words_by_rank, start=1)
-        )
         is_identity = max_senses == 1 and bool(
             (order_S == torch.arange(vocab_size, device=words_S.device)).all()
         )
@@ -193,16 +186,8 @@ class SenseTable:
         )
         ends = is_sense_VJ.sum(0).cumsum(0).tolist()
         ranks = tuple(slice(*it) for it in zip([0, *ends[:-1]], ends, strict=True))
-        return cls(
-            words_S,
-            senses_VJ,
-            is_sense_VJ,
-            extra_senses,
-            is_identity,
-            ordered_S,
-            torch.argsort(ordered_S),
-            ranks,
-        )
+        position_S = torch.argsort(ordered_S)
+        return cls(words_S, senses_VJ, is_sense_VJ, is_identity, ordered_S, position_S, ranks)
 
     @property
     def n_multi_sense(self) -> int:
@@ -226,8 +211,7 @@ class SenseTable:
         """(…, S) → (…, V): logsumexp over the senses of every word."""
         if self.is_identity:
             return scores
-        sums = scores.index_select(-1, self.senses_VJ[:, 0])
-        for words, senses in self.extra_senses:
-            more = torch.logaddexp(sums.index_select(-1, words), scores.index_select(-1, senses))
-            sums = sums.index_copy(-1, words, more)
+        sums, *further = scores[..., self.senses_VJ].masked_fill(~self.is_sense_VJ, -torch.inf).unbind(-1)
+        for more in further:
+            sums = torch.logaddexp(sums, more)
         return sums

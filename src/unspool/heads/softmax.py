@@ -8,13 +8,14 @@ The output matrix of all e_i is a parameter of the head or, if tied, the input e
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from unspool.heads.chunked_loss import linear_loss
+from unspool.heads.chunked_loss import linear_loss, rowwise_loss
 from unspool.interfaces import Step
 from unspool.nn.linear import linear
 
@@ -63,21 +64,17 @@ class LinearSoftmax(nn.Module):
 
     @property
     def rank_limit(self) -> int:
-        """See `interfaces.Head`."""
         return log_prob_rank(self.weight.shape[1], self.bias)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """(…, D) → (…, V) before normalisation."""
         return linear(hidden, self.weight, self.bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """(…, D) → (…, V)."""
         return log_softmax(self.logits(hidden))
 
     def loss(
         self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0
     ) -> tuple[Tensor, Tensor]:
-        """Weighted sums of the loss and of −log p; see `interfaces.LossHead`."""
         return linear_loss(hidden_MD, self.weight, self.bias, targets_M, weights_M, smoothing)
 
 
@@ -101,16 +98,15 @@ class TiedSoftmax(LinearSoftmax):
 
     @property
     def weight(self) -> Tensor:  # type: ignore[override]
-        """(V, D): the embedding."""
         return self._embed[0].weight
 
 
 class ProjectedSoftmax(nn.Module):
-    """Base class: a softmax of a linear function of the hidden vector."""
+    """Base class: a softmax of a linear function of the hidden vector, of width D."""
 
-    def __init__(self, inner: Softmax | TiedSoftmax) -> None:
+    def __init__(self, inner: Softmax | TiedSoftmax, width: int) -> None:
         super().__init__()
-        self.inner = inner
+        self.inner, self.width = inner, width
 
     def project(self, hidden: Tensor) -> Tensor:
         """(…, D) → (…, E), the input of the softmax."""
@@ -118,23 +114,53 @@ class ProjectedSoftmax(nn.Module):
 
     @property
     def bias(self) -> Tensor | None:
-        """(V,): the bias of the softmax."""
         return self.inner.bias
 
+    @property
+    def rank_limit(self) -> int:
+        return log_prob_rank(min(self.width, self.inner.weight.shape[1]), self.bias)
+
     def logits(self, hidden: Tensor) -> Tensor:
-        """(…, D) → (…, V) before normalisation."""
         return self.inner.logits(self.project(hidden))
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """(…, D) → (…, V)."""
         logp: Tensor = self.inner(self.project(hidden))
         return logp
 
     def loss(
         self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0
     ) -> tuple[Tensor, Tensor]:
-        """Weighted sums of the loss and of −log p; see `interfaces.LossHead`."""
         return self.inner.loss(self.project(hidden_MD), targets_M, weights_M, smoothing)
+
+
+class RowwiseHead(nn.Module):
+    """Base class of heads whose log-probabilities are not those of logits W h: they have no output matrix."""
+
+    weight = rank_limit = None
+    logp: Callable[..., Tensor]
+    """(hidden, *matrices) → log-probabilities."""
+
+    def __init__(self, words: Softmax | TiedSoftmax) -> None:
+        super().__init__()
+        self.words = words
+
+    @property
+    def matrices(self) -> list[Tensor]:
+        return [self.words.weight] if self.words.bias is None else [self.words.weight, self.words.bias]
+
+    @property
+    def scores_per_row(self) -> int:
+        return len(self.words.weight)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.logp(hidden, *self.matrices)
+
+    def loss(
+        self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0
+    ) -> tuple[Tensor, Tensor]:
+        return rowwise_loss(
+            self.logp, hidden_MD, self.matrices, targets_M, weights_M, smoothing, self.scores_per_row
+        )
 
 
 class Tempered(ProjectedSoftmax):
@@ -147,22 +173,16 @@ class Tempered(ProjectedSoftmax):
     """
 
     def __init__(self, inner: Softmax | TiedSoftmax, width: int, learnt: bool = False) -> None:
-        super().__init__(inner)
+        super().__init__(inner, width)
         self.beta = nn.Parameter(torch.tensor(width**-0.5), requires_grad=learnt)
 
     def project(self, hidden: Tensor) -> Tensor:
-        """β·h."""
         return self.beta * hidden
 
     @property
     def weight(self) -> Tensor:
         """(V, D): the output matrix, β·e for every word."""
         return self.beta * self.inner.weight
-
-    @property
-    def rank_limit(self) -> int:
-        """See `interfaces.Head`; β does not change the rank."""
-        return self.inner.rank_limit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +195,6 @@ class OutputMatrixConfig:
     """Add a learnt bias to the logits."""
 
     def build_softmax(self, width: int, vocab_size: int, embed: nn.Embedding | None) -> Softmax | TiedSoftmax:
-        """Build the softmax that these heads are made of."""
         if not self.tied:
             return Softmax(width, vocab_size, self.bias)
         if embed is None or embed.weight.shape != (vocab_size, width):
@@ -191,7 +210,6 @@ class SoftmaxHeadConfig(OutputMatrixConfig):
     """A plain softmax head."""
 
     def build(self, width: int, vocab_size: int, embed: nn.Embedding | None = None) -> Softmax | TiedSoftmax:
-        """Build the head for hidden vectors of this width."""
         return self.build_softmax(width, vocab_size, embed)
 
 
@@ -203,7 +221,6 @@ class TemperedHeadConfig(OutputMatrixConfig):
     """Learn β."""
 
     def build(self, width: int, vocab_size: int, embed: nn.Embedding | None = None) -> Tempered:
-        """Build the head for hidden vectors of this width."""
         inner = self.build_softmax(width, vocab_size, embed)
         if not self.tied:
             nn.init.normal_(inner.weight)

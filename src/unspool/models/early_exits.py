@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from unspool.decode.delegating import SameTokens
+from unspool.decode.delegating import DelegatingModel
 from unspool.engine.compiled_state import CompiledState, prompt_state
 from unspool.heads.softmax import predict_step
 from unspool.interfaces import Step
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Exits(SameTokens):
+class Exits(DelegatingModel):
     """A model wrapper whose Steps include `exits_NEV`; it shares weights and states."""
 
     model: TransformerLM

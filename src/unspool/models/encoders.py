@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
-from unspool.config import check_types
-from unspool.models.model_config import check_choices, check_fractions, check_sizes
-from unspool.models.transformer_shape import TransformerShape
-from unspool.nn.positions import RelativePositions, add_positions
+from unspool.models.model_config import check_settings
+from unspool.models.transformer_shape import TransformerShape, TransformerStack, attention_padding
 from unspool.nn.rnn import CELLS
-from unspool.nn.rnn_attention import last_context, mean_context, padding_mask
+from unspool.nn.rnn_attention import last_context, mean_context
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,10 +25,7 @@ class RNNEncoderConfig:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        check_types(self)
-        check_choices(self, cell=CELLS)
-        check_sizes(self, "width", "layers")
-        check_fractions(self, "dropout")
+        check_settings(self, cell=CELLS)
 
     def build(self, embed: nn.Embedding) -> RNNEncoder:
         return RNNEncoder(self, embed)
@@ -61,8 +55,9 @@ class RNNEncoder(nn.Module):
     def out_width(self) -> int:
         return self.rnn.out_width
 
-    def forward(self, tokens_NS: Tensor, lengths_N: Tensor) -> Tensor:
-        """(N, S) → (N, S, E) of right-padded rows; 0 on padding."""
+    def forward(self, tokens_NS: Tensor, lengths_N: Tensor, attentions: None = None) -> Tensor:
+        """(N, S) → (N, S, E) of right-padded rows; 0 on padding. There are no attention weights."""
+        del attentions
         memory_NSE, _ = self.rnn.read(self.dropout(self._embed[0](tokens_NS)), lengths_N=lengths_N)
         dropped: Tensor = self.dropout(memory_NSE)
         return dropped
@@ -78,15 +73,11 @@ class TransformerEncoderConfig(TransformerShape):
 
     layers: int
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_sizes(self, "layers")
-
     def build(self, embed: nn.Embedding) -> TransformerEncoder:
         return TransformerEncoder(self, self.layers, embed)
 
 
-class TransformerEncoder(nn.Module):
+class TransformerEncoder(TransformerStack):
     """A Transformer encoder with bidirectional attention.
 
         h = norm(block_L(… block_1(√D · embed(x) + p)))
@@ -96,46 +87,22 @@ class TransformerEncoder(nn.Module):
     """
 
     def __init__(
-        self,
-        shape: TransformerShape,
-        layers: int,
-        embed: nn.Embedding,
-        scale: float | None = None,
-        embed_norm: nn.Module | None = None,
-        relative: RelativePositions | None = None,
+        self, shape: TransformerShape, layers: int, embed: nn.Embedding, scale: float | None = None
     ) -> None:
         super().__init__()
         self._embed = (embed,)  # a tuple, so that torch does not register the embedding twice
         self.scale = math.sqrt(shape.width) if scale is None else scale
-        self.context, self.embed_norm, self.relative = shape.context, embed_norm, relative
-        self.positions, self._rotary = shape.added(), shape.rotary()
-        self.dropout = nn.Dropout(shape.dropout)
-        self.blocks = nn.ModuleList(shape.block(causal=False) for _ in range(layers))
-        self.norm = shape.last_norm()
-        self.out_width = shape.width
+        self.context, self.out_width = shape.context, shape.width
+        self.init_stack(shape, layers, causal=False)
 
     def forward(self, tokens_NS: Tensor, lengths_N: Tensor, attentions: list[Tensor] | None = None) -> Tensor:
         """(N, S) → (N, S, D) of right-padded rows."""
         S = tokens_NS.shape[1]
         if self.context is not None and self.context < S:
             raise ValueError(f"a source has {S} tokens but the context is {self.context}: shorten it")
-        positions_1S = torch.arange(S, device=tokens_NS.device)[None]
         x_NSD = self._embed[0](tokens_NS) * self.scale
-        if self.positions is not None:
-            x_NSD = add_positions(x_NSD, self.positions(positions_1S))
-        if self.embed_norm is not None:
-            x_NSD = self.embed_norm(x_NSD)
-        x_NSD = self.dropout(x_NSD)
-        rotary = None if self._rotary is None else self._rotary.tables(positions_1S, S)
-        padding_NS = padding_mask(lengths_N, S, x_NSD.dtype)
-        mask = None if padding_NS is None else padding_NS[:, None, None]
-        if self.relative is not None:
-            bias_1HSS = self.relative(0, S)
-            mask = bias_1HSS if mask is None else bias_1HSS + mask
-        for block in self.blocks:
-            x_NSD = block(x_NSD, rotary, mask, attentions=attentions)
-        normed: Tensor = self.norm(x_NSD)
-        return normed
+        mask = attention_padding(lengths_N, x_NSD)
+        return self.run_blocks(x_NSD, mask, [(None, attentions)] * len(self.blocks))
 
     def summary(self, memory_NSD: Tensor, lengths_N: Tensor) -> Tensor:
         """(N, D): the mean over all tokens of a row."""

@@ -6,18 +6,17 @@ import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from unspool.config import check_types
 from unspool.errors import check_surrogates
 from unspool.heads import HeadConfig, SoftmaxHeadConfig
 from unspool.heads.kerbs import Kerbs
 from unspool.interfaces import Abilities, AttentionStack
 from unspool.models.encoders import EncoderConfig, TransformerEncoder
-from unspool.models.model_config import check_build_arguments, check_fractions, check_sizes
+from unspool.models.model_config import check_build_arguments, check_settings
 from unspool.models.sequence_model import inference_method, unit_embedding
 from unspool.models.sources import pad_rows
 from unspool.tokenization.tokenizer import Tokenizer
@@ -50,15 +49,6 @@ def rank_labels(logp_MK: Tensor, labels: Sequence[str]) -> list[Mapping[str, flo
     return [{labels[i]: p for p, i in zip(p_K, order_K, strict=True)} for p_K, order_K in rows]
 
 
-def check_labels(labels: Sequence[str]) -> None:
-    """Raise ValueError unless there are at least two distinct labels."""
-    if len(labels) < 2:
-        raise ValueError(f"labels={list(labels)!r} must be at least two labels")
-    if len(set(labels)) < len(labels):
-        twice = next(label for label in labels if list(labels).count(label) > 1)
-        raise ValueError(f"label {twice!r} occurs twice: name each label once")
-
-
 @dataclass(frozen=True, kw_only=True)
 class LabellerConfig:
     """Settings of a model that predicts labels."""
@@ -73,10 +63,12 @@ class LabellerConfig:
     """The head; None means a softmax with bias."""
 
     def __post_init__(self) -> None:
-        check_types(self)
-        check_sizes(self, "vocab_size")
-        check_fractions(self, "dropout")
-        check_labels(self.labels)
+        check_settings(self)
+        if len(self.labels) < 2:
+            raise ValueError(f"labels={list(self.labels)!r} must be at least two labels")
+        if len(set(self.labels)) < len(self.labels):
+            twice = next(label for label in self.labels if self.labels.count(label) > 1)
+            raise ValueError(f"label {twice!r} occurs twice: name each label once")
 
 
 class Labeller(nn.Module, Abilities):
@@ -120,29 +112,27 @@ class Labeller(nn.Module, Abilities):
     def sense_head(self) -> Kerbs | None:
         return self.head if isinstance(self.head, Kerbs) else None
 
-    def hidden(self, tokens_NT: Tensor, lengths_N: Tensor, attentions: list[Tensor] | None = None) -> Tensor:
-        """The input of the head, per row or per token."""
+    def pool(self, memory_NTD: Tensor, lengths_N: Tensor) -> Tensor:
+        """The vectors of the encoder output that have a label: (N, D) or (N, T, D)."""
         raise NotImplementedError
 
+    def hidden(self, tokens_NT: Tensor, lengths_N: Tensor, attentions: list[Tensor] | None = None) -> Tensor:
+        """(N, T) → (N, D) or (N, T, D): the input of the head."""
+        memory_NTD = self.encoder(tokens_NT, lengths_N, attentions)
+        hidden: Tensor = self.dropout(self.pool(memory_NTD, lengths_N))
+        return hidden
+
     def hidden_for(self, batch: Batch, attentions: list[Tensor] | None = None) -> Tensor:
-        raise NotImplementedError
+        hidden = self.hidden(batch.inputs_NT, batch.lengths_N, attentions)
+        return hidden if hidden.dim() == 3 else hidden.unsqueeze(1)
 
     def read_attention(self, batch: Batch) -> tuple[Tensor, tuple[AttentionStack, ...]]:
         attentions: list[Tensor] = []
         hidden_NUD = self.hidden_for(batch, attentions)
         return hidden_NUD, (AttentionStack(tuple(attentions), batch.lengths_N),)
 
-    def encode(self, tokens_NT: Tensor, lengths_N: Tensor, attentions: list[Tensor] | None) -> Tensor:
-        """(N, T, E): the encoder output; recurrent encoders do not take `attentions`."""
-        output: Tensor = (
-            self.encoder(tokens_NT, lengths_N)
-            if attentions is None
-            else self.encoder(tokens_NT, lengths_N, attentions)
-        )
-        return output
-
     def forward(self, tokens_NT: Tensor, lengths_N: Tensor) -> Tensor:
-        """(N, T) → (…, K): log p of every label, per row or per token."""
+        """(N, T) → (N, K) or (N, T, K): log p of every label."""
         logp: Tensor = self.head(self.hidden(tokens_NT, lengths_N))
         return logp
 
@@ -174,10 +164,9 @@ class Labeller(nn.Module, Abilities):
         """The tokens of a text without BOS; words are only needed by taggers."""
         assert self.tokenizer is not None
         ids = self.tokenizer.encode(text) if text.strip() else []
-        return self.wrap_tokens(ids[1:] if ids[:1] == [self.tokenizer.bos_id] else ids)
+        return WordTokens(ids[1:] if ids[:1] == [self.tokenizer.bos_id] else ids, [], [])
 
     def wrap_tokens(self, ids: list[int]) -> WordTokens:
-        """The same for token ids."""
         return WordTokens(ids, [], [])
 
     def _read(self, item: str | Sequence[int], place: int) -> WordTokens:
@@ -188,12 +177,11 @@ class Labeller(nn.Module, Abilities):
         try:
             if isinstance(item, (bytes, bytearray)):
                 raise TypeError("bytes are no token ids")
-            ids = list(map(operator.index, item))
+            return self.wrap_tokens(list(map(operator.index, item)))
         except TypeError:
             raise TypeError(
                 f"text {place} is {item!r:.40}, but must be a string or a list of token ids"
             ) from None
-        return self.wrap_tokens(ids)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,24 +200,15 @@ class Classifier(Labeller):
     The summary is the mean over the tokens of a Transformer, or the final states of a recurrent network.
     """
 
-    def hidden(self, tokens_NT: Tensor, lengths_N: Tensor, attentions: list[Tensor] | None = None) -> Tensor:
-        """(N, T) → (N, D)."""
-        memory_NTD = self.encode(tokens_NT, lengths_N, attentions)
-        hidden: Tensor = self.dropout(self.encoder.summary(memory_NTD, lengths_N))
-        return hidden
-
-    def hidden_for(self, batch: Batch, attentions: list[Tensor] | None = None) -> Tensor:
-        return self.hidden(batch.inputs_NT, batch.lengths_N, attentions).unsqueeze(1)
+    def pool(self, memory_NTD: Tensor, lengths_N: Tensor) -> Tensor:
+        summary_ND: Tensor = self.encoder.summary(memory_NTD, lengths_N)
+        return summary_ND
 
     @inference_method
     def label(self, rows: Sequence[WordTokens]) -> list[Prediction]:
         """The predictions of some rows, in one batch."""
         ranked = rank_labels(self(*self.inputs(rows)), self.labels)
         return [Prediction(*next(iter(item.items())), item) for item in ranked]
-
-    def classify(self, texts: Sequence[str | Sequence[int]]) -> list[Prediction]:
-        """The label of each text (string or token ids), in one batch."""
-        return self.label(self.read(texts))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,13 +234,9 @@ class Tagger(Labeller):
     The label of a word is that of its first token; words are separated by white space.
     """
 
-    def hidden(self, tokens_NT: Tensor, lengths_N: Tensor, attentions: list[Tensor] | None = None) -> Tensor:
-        """(N, T) → (N, T, D)."""
-        hidden: Tensor = self.dropout(self.encode(tokens_NT, lengths_N, attentions))
-        return hidden
-
-    def hidden_for(self, batch: Batch, attentions: list[Tensor] | None = None) -> Tensor:
-        return self.hidden(batch.inputs_NT, batch.lengths_N, attentions)
+    def pool(self, memory_NTD: Tensor, lengths_N: Tensor) -> Tensor:
+        del lengths_N
+        return memory_NTD
 
     @inference_method
     def label(self, rows: Sequence[WordTokens]) -> list[list[TaggedWord]]:
@@ -294,37 +269,9 @@ class Tagger(Labeller):
         words = [f"#{token}" if self.tokenizer is None else self.tokenizer.decode([token]) for token in ids]
         return WordTokens(ids, words, list(range(len(ids))))
 
-    def tag(self, texts: Sequence[str | Sequence[int]]) -> list[list[TaggedWord]]:
-        """The label of each word of each text (string or token ids), in one batch."""
-        return self.label(self.read(texts))
-
 
 TextOrIds = str | Sequence[int]
 """A text, or its token ids."""
-
-
-@overload
-def predict(  # type: ignore[overload-overlap]  # a string is a sequence of strings, too
-    model: Classifier, texts: TextOrIds, *, batch_size: int = 32
-) -> Prediction: ...
-
-
-@overload
-def predict(model: Classifier, texts: Sequence[TextOrIds], *, batch_size: int = 32) -> list[Prediction]: ...
-
-
-@overload
-def predict(  # type: ignore[overload-overlap]
-    model: Tagger, texts: TextOrIds, *, batch_size: int = 32
-) -> list[TaggedWord]: ...
-
-
-@overload
-def predict(model: Tagger, texts: Sequence[TextOrIds], *, batch_size: int = 32) -> list[list[TaggedWord]]: ...
-
-
-@overload
-def predict(model: object, texts: TextOrIds | Sequence[TextOrIds], *, batch_size: int = 32) -> Any: ...
 
 
 def predict(model: object, texts: TextOrIds | Sequence[TextOrIds], *, batch_size: int = 32) -> Any:
@@ -343,7 +290,12 @@ def predict(model: object, texts: TextOrIds | Sequence[TextOrIds], *, batch_size
         )
     if not isinstance(batch_size, int) or batch_size < 1:
         raise ValueError(f"batch_size is {batch_size!r}, but must be a whole number of 1 or more")
-    alone = isinstance(texts, str) or (len(_check_sequence(texts)) > 0 and not _is_text(texts[0]))
+    if isinstance(texts, bytes) or not isinstance(texts, Sequence):
+        raise TypeError(f"texts is {texts!r:.60}, but must be a string, or a list of strings or token ids")
+    # A list holds texts, not tokens, if its first item is a sequence or an array.
+    alone = isinstance(texts, str) or (
+        len(texts) > 0 and not isinstance(texts[0], Sequence) and getattr(texts[0], "ndim", 0) == 0
+    )
     rows = model.read([texts] if alone else texts)  # type: ignore[list-item, arg-type]
     order = sorted(range(len(rows)), key=lambda place: len(rows[place].ids))
     ranked: dict[int, Any] = {}
@@ -351,14 +303,3 @@ def predict(model: object, texts: TextOrIds | Sequence[TextOrIds], *, batch_size
         these = order[start : start + batch_size]
         ranked |= zip(these, model.label([rows[place] for place in these]), strict=True)
     return ranked[0] if alone else [ranked[place] for place in range(len(rows))]
-
-
-def _check_sequence(texts: Any) -> Any:
-    if isinstance(texts, bytes) or not isinstance(texts, Sequence):
-        raise TypeError(f"texts is {texts!r:.60}, but must be a string, or a list of strings or token ids")
-    return texts
-
-
-def _is_text(item: object) -> bool:
-    """True for a text of a list, False for a token of a text."""
-    return isinstance(item, Sequence) or getattr(item, "ndim", 0) > 0

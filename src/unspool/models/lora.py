@@ -10,16 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from unspool.config import check_types
+from unspool.models.model_config import check_settings
 from unspool.nn.linear import Linear, LowRankLinear
-
-if TYPE_CHECKING:
-    from unspool.interfaces import TokenizerLike
 
 ADAPTER_SUFFIXES = ("lora_a", "lora_b")
 """The last part of the names of adapter weights."""
@@ -39,27 +36,9 @@ class LoRA:
     """Dropout of the input of adapters."""
 
     def __post_init__(self) -> None:
-        check_types(self)
-        if self.rank < 1:
-            raise ValueError(f"rank={self.rank} must be at least 1")
-        if not 0.0 < self.alpha < float("inf"):
-            raise ValueError(f"alpha={self.alpha} must be positive and finite")
-        if not 0.0 <= self.dropout < 1.0:
-            raise ValueError(f"dropout={self.dropout} must be at least 0 and below 1")
+        check_settings(self)
         if not self.targets:
             raise ValueError('targets is empty: name the layers to adapt, such as "attention.qkv"')
-
-
-@dataclass
-class MergedModel:
-    """A model to save: settings, tokenizer and merged weights."""
-
-    config: Any
-    tokenizer: TokenizerLike | None
-    weights: dict[str, Tensor]
-
-    def state_dict(self) -> dict[str, Tensor]:
-        return self.weights
 
 
 def add_adapters(model: Any, lora: LoRA) -> None:
@@ -108,13 +87,6 @@ def merged_weights(model: Any) -> dict[str, Tensor]:
     return {
         name: merged.get(name, it) for name, it in model.state_dict().items() if not _is_adapter_weight(name)
     }
-
-
-def without_adapters(model: Any) -> Any:
-    """The model, or a `MergedModel` if it has adapters."""
-    if not isinstance(model, nn.Module) or not find_adapters(model):
-        return model
-    return MergedModel(model.config, model.tokenizer, merged_weights(model))  # type: ignore[arg-type]
 
 
 def _check(model: Any) -> None:

@@ -16,13 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from unspool.interfaces import AttentionStack
-from unspool.models.model_config import VocabularyOptions, check_sizes
+from unspool.models.model_config import VocabularyOptions
 from unspool.models.sequence_model import SequenceModel, inference_method, unit_embedding
 from unspool.models.sources import BoundaryTokens, pad_rows
-from unspool.models.transformer_shape import TransformerShape
-from unspool.nn.positions import ADDED_POSITIONS, Rotary, add_positions
-from unspool.nn.rnn_attention import padding_mask
-from unspool.nn.transformer import EncoderOutput
+from unspool.models.transformer_shape import TransformerShape, TransformerStack, attention_padding
+from unspool.nn.positions import ADDED_POSITIONS
 
 if TYPE_CHECKING:
     from unspool.data.batch import Batch
@@ -51,21 +49,15 @@ class MaskedLMConfig(TransformerShape, VocabularyOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_added_positions(self)
-        check_sizes(self, "vocab_size", "layers")
 
     def build(self, tokenizer: TokenizerLike | None = None) -> MaskedLM:
         return MaskedLM(self, tokenizer)
 
 
-class MaskedModel(SequenceModel):
+class MaskedModel(SequenceModel, TransformerStack):
     """Base class of models that fill masked positions instead of generating token by token."""
 
     mask: nn.Parameter
-    positions: Any
-    dropout: nn.Dropout
-    blocks: Any
-    norm: nn.Module
-    _rotary: Rotary | None
 
     @property
     def context(self) -> int | None:
@@ -90,28 +82,6 @@ class MaskedModel(SequenceModel):
         hidden_NT = texts_NT == self.vocab_size
         shown_NTD = self.embed(texts_NT.masked_fill(hidden_NT, 0))
         return torch.where(hidden_NT[..., None], self.mask.to(shown_NTD.dtype), shown_NTD)
-
-    def run_blocks(
-        self,
-        x_NTD: Tensor,
-        lengths_N: Tensor,
-        attentions: list[Tensor] | None = None,
-        source: EncoderOutput | None = None,
-    ) -> Tensor:
-        """The input of the head from embedded tokens: positions, blocks and norm."""
-        T = x_NTD.shape[1]
-        places_1T = torch.arange(T, device=x_NTD.device)[None]
-        if self.positions is not None:
-            x_NTD = add_positions(x_NTD, self.positions(places_1T))
-        x_NTD = self.dropout(x_NTD)
-        rotary = None if self._rotary is None else self._rotary.tables(places_1T, T)
-        padding_NT = padding_mask(lengths_N, T, x_NTD.dtype)
-        mask = None if padding_NT is None else padding_NT[:, None, None]
-        rest = () if source is None else (source,)
-        for block in self.blocks:
-            x_NTD = block(x_NTD, rotary, mask, None, attentions, *rest)
-        normed: Tensor = self.norm(x_NTD)
-        return normed
 
     def hidden_for(self, batch: Batch) -> Tensor:
         hidden_NTD: Tensor = self.read_hidden(batch)[0]
@@ -151,11 +121,7 @@ class MaskedLM(MaskedModel):
         self.ends = BoundaryTokens.of(None, c.eos, tokenizer, c.vocab_size)
         self.embed = unit_embedding(c.vocab_size, c.width)
         self.mask = nn.Parameter(torch.randn(c.width) * c.width**-0.5)
-        self.positions = c.added()
-        self._rotary = c.rotary()
-        self.dropout = nn.Dropout(c.dropout)
-        self.blocks = nn.ModuleList(c.block(causal=False) for _ in range(c.layers))
-        self.norm = c.last_norm()
+        self.init_stack(c, c.layers, causal=False)
         self.head: Any = self.new_head(c.tied)
 
     @property
@@ -164,7 +130,9 @@ class MaskedLM(MaskedModel):
 
     def hidden(self, texts_NT: Tensor, lengths_N: Tensor, attentions: list[Tensor] | None = None) -> Tensor:
         """(N, T) → (N, T, D): the input of the head at every position."""
-        return self.run_blocks(self.embedded(texts_NT), lengths_N, attentions)
+        x_NTD = self.embedded(texts_NT)
+        mask = attention_padding(lengths_N, x_NTD)
+        return self.run_blocks(x_NTD, mask, [(None, attentions)] * len(self.blocks))
 
     def read_hidden(
         self, batch: Batch, stacks: list[AttentionStack] | None = None

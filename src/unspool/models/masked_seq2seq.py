@@ -21,12 +21,11 @@ from torch import Tensor, nn
 from unspool.interfaces import AttentionStack
 from unspool.models.encoders import TransformerEncoder
 from unspool.models.masked_lm import MaskedModel, check_added_positions
-from unspool.models.model_config import PairOptions, check_sizes
+from unspool.models.model_config import PairOptions
 from unspool.models.sequence_model import EncoderDecoder, inference_method
 from unspool.models.sources import batch_sources, pad_rows
 from unspool.models.transformer_seq2seq import embedding
-from unspool.models.transformer_shape import TransformerShape
-from unspool.nn.rnn_attention import padding_mask
+from unspool.models.transformer_shape import TransformerShape, attention_padding
 from unspool.nn.transformer import EncoderOutput
 
 if TYPE_CHECKING:
@@ -48,7 +47,6 @@ class MaskedSeq2SeqConfig(TransformerShape, PairOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_added_positions(self)
-        check_sizes(self, "vocab_size", "source_vocab_size", "encoder_layers", "decoder_layers", "longest")
 
     def build(self, tokenizer: TokenizerLike | None = None) -> MaskedSeq2Seq:
         return MaskedSeq2Seq(self, tokenizer)
@@ -67,11 +65,7 @@ class MaskedSeq2Seq(EncoderDecoder, MaskedModel):
         self.source_embed = embedding(c.source_vocab_size, c.width) if c.source_vocab_size else None
         self.scale = math.sqrt(c.width)
         self.encoder = TransformerEncoder(c, c.encoder_layers, self.source_embed or self.embed)
-        self.positions = c.added()
-        self._rotary = c.rotary()
-        self.dropout = nn.Dropout(c.dropout)
-        self.blocks = nn.ModuleList(c.cross_block(causal=False) for _ in range(c.decoder_layers))
-        self.norm = c.last_norm()
+        self.init_stack(c, c.decoder_layers, causal=False, cross=True)
         self.length_head = nn.Linear(c.width, c.longest)
         self.head: Any = self.new_head(c.tied)
 
@@ -89,9 +83,10 @@ class MaskedSeq2Seq(EncoderDecoder, MaskedModel):
         attentions: list[Tensor] | None = None,
     ) -> Tensor:
         """(N, T) → (N, T, D): what the head reads at every place."""
-        padding_NS = padding_mask(sources_N, memory_NSD.shape[1], memory_NSD.dtype)
-        source = EncoderOutput(memory_NSD, None if padding_NS is None else padding_NS[:, None, None])
-        return self.run_blocks(self.embedded(texts_NT) * self.scale, lengths_N, attentions, source)
+        source = EncoderOutput(memory_NSD, attention_padding(sources_N, memory_NSD))
+        x_NTD = self.embedded(texts_NT) * self.scale
+        mask = attention_padding(lengths_N, x_NTD)
+        return self.run_blocks(x_NTD, mask, [(None, attentions, source)] * len(self.blocks))
 
     def length_logp(self, memory_NSD: Tensor, sources_N: Tensor) -> Tensor:
         """(N, L): log p of a length of 1, 2, … L."""

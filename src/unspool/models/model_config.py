@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
 from typing import Any
 
+from unspool.config import check_types
 from unspool.heads import HeadConfig
 
 
@@ -33,48 +34,30 @@ class PairOptions(VocabularyOptions):
     """The size of a separate source vocabulary; None means that both sides share one."""
 
 
-def check_choices(config: Any, **choices: Iterable[str]) -> None:
-    """Raise ValueError if a field is not one of its choices."""
-    for name, known in choices.items():
-        value = getattr(config, name)
-        if value not in known:
-            raise ValueError(f"{name}={value!r} is unknown: choose from {', '.join(sorted(known))}")
-
-
 MAX_SIZE = 2**31 - 1
+FRACTIONS = ("dropout", "norm_eps")
 
 
-def check_sizes(config: Any, *names: str) -> None:
-    """Raise ValueError for sizes below 1 or above MAX_SIZE; None is allowed."""
-    for name in names:
-        value = getattr(config, name)
-        if value is not None and value < 1:
+def check_settings(config: Any, **choices: Iterable[str]) -> None:
+    """Raise an error for a field of the wrong type, outside its choices or out of range; None is allowed.
+
+    Integers except tokens are sizes from 1 to MAX_SIZE, floats are positive and finite, FRACTIONS in [0, 1).
+    """
+    check_types(config)
+    for it in fields(config):
+        name, value = it.name, getattr(config, it.name)
+        if name in choices and value not in choices[name]:
+            raise ValueError(f"{name}={value!r} is unknown: choose from {', '.join(sorted(choices[name]))}")
+        if name in ("bos", "eos") or isinstance(value, bool):
+            continue
+        if isinstance(value, int) and value < 1:
             raise ValueError(f"{name}={value} must be at least 1")
-        if value is not None and value > MAX_SIZE:
+        if isinstance(value, int) and value > MAX_SIZE:
             raise ValueError(f"{name}={value!r:.40} is more than {MAX_SIZE}, the most that is allowed")
-
-
-def check_positive(config: Any, *names: str) -> None:
-    """Raise ValueError for numbers that are not positive and finite."""
-    for name in names:
-        value = getattr(config, name)
-        if not 0 < value < math.inf:
-            raise ValueError(f"{name}={value} must be positive and finite")
-
-
-def check_fractions(config: Any, *names: str) -> None:
-    """Raise ValueError for fractions outside [0, 1)."""
-    for name in names:
-        value = getattr(config, name)
-        if not 0 <= value < 1:
+        if name in FRACTIONS and not 0 <= value < 1:
             raise ValueError(f"{name}={value} must be at least 0 and below 1")
-
-
-def check_given(given: Mapping[str, object], why: str) -> None:
-    """Raise ValueError if a setting that another one needs is None."""
-    for name, value in given.items():
-        if value is None:
-            raise ValueError(f"{why} needs {name}: give it a value")
+        if isinstance(value, float) and name not in FRACTIONS and not 0 < value < math.inf:
+            raise ValueError(f"{name}={value} must be positive and finite")
 
 
 def check_build_arguments(config: Any, kind: type, tokenizer: Any) -> None:

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor, nn
 
-from unspool.config import check_types
 from unspool.heads.softmax import predict_step
 from unspool.interfaces import Step
-from unspool.models.model_config import VocabularyOptions, check_choices, check_fractions, check_sizes
+from unspool.models.model_config import VocabularyOptions, check_settings
 from unspool.models.sequence_model import LanguageModel, inference_method, unit_embedding
 from unspool.models.sources import pad_rows
 from unspool.nn.rnn import CELLS
@@ -39,10 +38,7 @@ class RNNConfig(VocabularyOptions):
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        check_types(self)
-        check_choices(self, cell=CELLS)
-        check_sizes(self, "vocab_size", "width", "layers")
-        check_fractions(self, "dropout")
+        check_settings(self, cell=CELLS)
 
     def build(self, tokenizer: TokenizerLike | None = None) -> RNNLM:
         return RNNLM(self, tokenizer)

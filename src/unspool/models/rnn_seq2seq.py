@@ -18,14 +18,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unspool.config import check_types
 from unspool.heads.softmax import predict_step
 from unspool.interfaces import Step
 from unspool.models.encoders import RNNEncoderConfig
-from unspool.models.model_config import PairOptions, check_choices, check_fractions, check_sizes
+from unspool.models.model_config import PairOptions, check_settings
 from unspool.models.sequence_model import EncoderDecoder, inference_method, unit_embedding
 from unspool.models.sources import EncodedSources, batch_sources, pad_rows
 from unspool.nn.linear import Linear
@@ -56,10 +54,7 @@ class RNNSeq2SeqConfig(PairOptions):
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        check_types(self)
-        check_choices(self, cell=CELLS, context_kind=(*FIXED, *ATTENTION_SCORES))
-        check_sizes(self, "vocab_size", "source_vocab_size", "width", "encoder_layers", "decoder_layers")
-        check_fractions(self, "dropout")
+        check_settings(self, cell=CELLS, context_kind=(*FIXED, *ATTENTION_SCORES))
         if self.context_kind == "dot" and self.bidirectional:
             raise ValueError(
                 "context_kind='dot' needs an encoder as wide as the decoder, and one that reads in both "
@@ -169,15 +164,11 @@ class RNNSeq2Seq(EncoderDecoder):
     def _attend_step_by_step(
         self, y_NTD: Tensor, state_NLS: Tensor, sources: EncodedSources
     ) -> tuple[Tensor, Tensor]:
-        """s and c of every position: c_t needs s_{t−1}, so that one follows the other."""
-        weight_GI, bias_G = self.rnn.weights(0, "ih")
-        width = y_NTD.shape[-1]
-        # W [y ; c] = W_y y + W_c c: the first half does not wait for s_{t−1}.
-        gates_NTG = F.linear(y_NTD, weight_GI[:, :width], bias_G)
+        """s and c of every position, one after the other, because c_t needs s_{t−1}."""
         states, contexts = [], []
-        for gates_NG in gates_NTG.unbind(1):
+        for y_ND in y_NTD.unbind(1):
             c_NE, _ = self._context(state_NLS, sources)
-            s_ND, state_NLS = self.rnn.step_from(gates_NG + F.linear(c_NE, weight_GI[:, width:]), state_NLS)
+            s_ND, state_NLS = self.rnn.step(torch.cat((y_ND, c_NE), dim=-1), state_NLS)
             states.append(s_ND)
             contexts.append(c_NE)
         return torch.stack(states, dim=1), torch.stack(contexts, dim=1)

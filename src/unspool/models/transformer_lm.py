@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from unspool.engine.compiled_state import CompiledForking, CompiledJoining, CompiledState, prompt_state
 from unspool.engine.engine_choice import module_spec
 from unspool.heads.softmax import predict_step
 from unspool.interfaces import AttentionStack, Step
 from unspool.models.early_exits import Exits
-from unspool.models.model_config import VocabularyOptions, check_given, check_positive, check_sizes
+from unspool.models.model_config import VocabularyOptions
 from unspool.models.sequence_model import LanguageModel, inference_method, unit_embedding
 from unspool.models.sources import pad_rows
-from unspool.models.transformer_shape import TransformerShape
+from unspool.models.transformer_shape import TransformerShape, TransformerStack
 from unspool.nn.attention import KVCache
 from unspool.nn.positions import Rotary, add_positions
 
@@ -110,15 +110,13 @@ class TransformerConfig(TransformerShape, VocabularyOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_sizes(self, "vocab_size", "layers", "window")
-        check_positive(self, "embed_scale")
         for name in ("windowed_layers", "unrotated_layers"):
             if any(not 0 <= layer < self.layers for layer in getattr(self, name)):
                 raise ValueError(
                     f"{name}={getattr(self, name)!r:.80} must contain layers from 0 to {self.layers - 1}"
                 )
-        if self.windowed_layers:
-            check_given({"window": self.window}, "windowed_layers")
+        if self.windowed_layers and self.window is None:
+            raise ValueError("windowed_layers needs window: give it a value")
 
     def rotaries(self) -> list[Rotary | None]:
         rotary_default, windowed = self.rotary(), self.rotary()
@@ -141,7 +139,7 @@ class TransformerConfig(TransformerShape, VocabularyOptions):
         return TransformerLM(self, tokenizer)
 
 
-class TransformerLM(LanguageModel):
+class TransformerLM(LanguageModel, TransformerStack):
     """A decoder-only Transformer."""
 
     config: TransformerConfig
@@ -150,12 +148,8 @@ class TransformerLM(LanguageModel):
         super().__init__(config, TransformerConfig, tokenizer)
         c = config
         self.embed = unit_embedding(c.vocab_size, c.width)
-        self.positions = c.added()
-        self._rotary = c.rotary()
         self._rotaries, self._windows = c.rotaries(), c.windows()
-        self.dropout = nn.Dropout(c.dropout)
-        self.blocks = nn.ModuleList(c.block(causal=True) for _ in range(c.layers))
-        self.norm = c.last_norm()
+        self.init_stack(c, c.layers, causal=True)
         self.head: Any = self.new_head(c.tied)
         self.built = module_spec(self)
 

@@ -28,15 +28,14 @@ from unspool.engine.engine_choice import module_spec
 from unspool.heads.softmax import predict_step
 from unspool.interfaces import AttentionStack, Step
 from unspool.models.encoders import TransformerEncoder
-from unspool.models.model_config import PairOptions, check_positive, check_sizes
+from unspool.models.model_config import PairOptions
 from unspool.models.sequence_model import EncoderDecoder, inference_method
 from unspool.models.sources import EncodedSources, batch_sources, pad_rows
 from unspool.models.transformer_lm import TransformerState
-from unspool.models.transformer_shape import TransformerShape
+from unspool.models.transformer_shape import TransformerShape, TransformerStack, attention_padding
 from unspool.nn.attention import KVCache
-from unspool.nn.positions import RelativePositions, add_positions
-from unspool.nn.rnn_attention import padding_mask
-from unspool.nn.transformer import CrossKeyValues, EncoderOutput
+from unspool.nn.positions import RelativePositions
+from unspool.nn.transformer import EncoderOutput
 
 if TYPE_CHECKING:
     from unspool.data.batch import Batch
@@ -69,14 +68,8 @@ class TransformerSeq2SeqConfig(TransformerShape, PairOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.embed_scale is not None:
-            check_positive(self, "embed_scale")
-        check_sizes(self, "vocab_size", "source_vocab_size", "encoder_layers", "decoder_layers")
-        check_sizes(self, "relative_buckets", "relative_distance")
-        if self.positions == "relative":
-            self._check_relative()
-
-    def _check_relative(self) -> None:
+        if self.positions != "relative":
+            return
         if self.relative_buckets < 4 or self.relative_distance <= self.relative_buckets // 2:
             raise ValueError(
                 f"relative_buckets={self.relative_buckets} and relative_distance={self.relative_distance} "
@@ -92,6 +85,9 @@ class TransformerSeq2SeqConfig(TransformerShape, PairOptions):
         if self.positions != "relative":
             return None
         return RelativePositions(self.heads, self.relative_buckets, self.relative_distance, causal=causal)
+
+    def new_embed_norm(self) -> nn.Module | None:
+        return self.new_norm() if self.embed_norm else None
 
     def build(self, tokenizer: TokenizerLike | None = None) -> TransformerSeq2Seq:
         return TransformerSeq2Seq(self, tokenizer)
@@ -122,7 +118,7 @@ def embedding(vocab_size: int, width: int, scale: float | None = None) -> nn.Emb
     return embed
 
 
-class TransformerSeq2Seq(EncoderDecoder):
+class TransformerSeq2Seq(EncoderDecoder, TransformerStack):
     """An encoder–decoder Transformer."""
 
     config: TransformerSeq2SeqConfig
@@ -137,21 +133,8 @@ class TransformerSeq2Seq(EncoderDecoder):
             embedding(source_vocab_size, c.width, c.embed_scale) if source_vocab_size else None
         )
         self.scale = math.sqrt(c.width) if c.embed_scale is None else float(c.embed_scale)
-        norms = [c.new_norm() if c.embed_norm else None for _ in range(2)]
-        self.encoder = TransformerEncoder(
-            c,
-            c.encoder_layers,
-            self.source_embed or self.embed,
-            self.scale,
-            norms[0],
-            c.relative(causal=False),
-        )
-        self.embed_norm, self.relative = norms[1], c.relative(causal=True)
-        self.positions: Any = c.added()
-        self._rotary = c.rotary()
-        self.dropout = nn.Dropout(c.dropout)
-        self.blocks: Any = nn.ModuleList(c.cross_block() for _ in range(c.decoder_layers))
-        self.norm = c.last_norm()
+        self.encoder = TransformerEncoder(c, c.encoder_layers, self.source_embed or self.embed, self.scale)
+        self.init_stack(c, c.decoder_layers, causal=True, cross=True)
         self.head: Any = self.new_head(c.tied)
         self.built = module_spec(self)
 
@@ -191,8 +174,7 @@ class TransformerSeq2Seq(EncoderDecoder):
     ) -> EncoderOutput:
         """Encode sources that are padded on the right, for one pass over whole targets."""
         memory_NSD = self.encoder(source_NS, lengths_N, attentions)
-        padding_NS = padding_mask(lengths_N, memory_NSD.shape[1], memory_NSD.dtype)
-        return EncoderOutput(memory_NSD, None if padding_NS is None else padding_NS[:, None, None])
+        return EncoderOutput(memory_NSD, attention_padding(lengths_N, memory_NSD))
 
     def hidden(
         self,
@@ -208,25 +190,19 @@ class TransformerSeq2Seq(EncoderDecoder):
         The attention weights of every layer are appended to `attentions` and `cross_attentions`, or with
         `last_only` the cross-attention of the last layer.
         """
-        T = tokens_NT.shape[1]
-        length, mask = (0, None) if past is None else (past.length, past.mask(T))
-        mask = mask if self.relative is None else self.relative(length, T)
-        positions_1T = torch.arange(length, length + T, device=tokens_NT.device)[None]
         x_NTD = self.embed(tokens_NT) * self.scale
-        if self.positions is not None:
-            x_NTD = add_positions(x_NTD, self.positions(positions_1T))
-        if self.embed_norm is not None:
-            x_NTD = self.embed_norm(x_NTD)
-        x_NTD = self.dropout(x_NTD)
-        rotary = None if self._rotary is None else self._rotary.tables(positions_1T, length + T)
-        for layer, block in enumerate(self.blocks):
-            source = sources if isinstance(sources, EncoderOutput) else _layer_source(sources, layer)
-            cache = None if past is None else past.layers[layer]
+        # Relative positions mask later tokens themselves.
+        mask = None if past is None or self.relative is not None else past.mask(tokens_NT.shape[1])
+        arguments = []
+        for layer in range(len(self.blocks)):
+            if isinstance(sources, EncoderOutput):
+                source: Any = sources
+            else:  # keys, values and padding
+                source = (*sources.active[2 * layer : 2 * layer + 2], sources.active[-1])
             is_skipped = last_only and layer < len(self.blocks) - 1
-            looked = None if is_skipped else cross_attentions
-            x_NTD = block(x_NTD, rotary, mask, cache, attentions, source, looked)
-        normed: Tensor = self.norm(x_NTD)
-        return normed
+            cache = None if past is None else past.layers[layer]
+            arguments.append((cache, attentions, source, None if is_skipped else cross_attentions))
+        return self.run_blocks(x_NTD, mask, arguments, 0 if past is None else past.length)
 
     def hidden_for(self, batch: Batch) -> Tensor:
         return self.hidden(batch.inputs_NT, self.encode(*batch_sources(batch)))
@@ -290,8 +266,3 @@ class TransformerSeq2Seq(EncoderDecoder):
             return state.rewind(tokens)
         state.past.truncate(state.past.length - tokens)
         return state
-
-
-def _layer_source(sources: EncodedSources, layer: int) -> CrossKeyValues:
-    """Keys, values and padding that a layer looks at while it decodes."""
-    return (*sources.active[2 * layer : 2 * layer + 2], sources.active[-1])

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from unspool.config import check_types
-from unspool.models.model_config import (
-    check_choices,
-    check_fractions,
-    check_given,
-    check_positive,
-    check_sizes,
-)
+from unspool.models.model_config import check_settings
 from unspool.nn.attention import QUERY_KEY_NORMS as QK_NORMS, CrossAttention, QueryKeyNorm, SelfAttention
 from unspool.nn.keyless_attention import KeylessAttention, check_no_rotary
-from unspool.nn.norms import NORMS, RESIDUALS, ResidualConfig
-from unspool.nn.positions import ADDED_POSITIONS, Learned, Rotary, RotaryScaling, Sinusoidal, YarnScaling
-from unspool.nn.transformer import ACTIVATIONS, Block, CrossBlock, FeedForward
+from unspool.nn.norms import NORM_PLACES, NORMS
+from unspool.nn.positions import (
+    ADDED_POSITIONS,
+    RelativePositions,
+    Rotary,
+    RotaryScaling,
+    YarnScaling,
+    add_positions,
+)
+from unspool.nn.rnn_attention import padding_mask
+from unspool.nn.transformer import ACTIVATIONS, Block, FeedForward
 
 ATTENTIONS: dict[str, type[SelfAttention] | type[KeylessAttention]] = {
     "keyless": KeylessAttention,
@@ -73,23 +76,15 @@ class TransformerShape:
     """"query_key" attention, or "keyless" with one matrix per head (not with rotary positions)."""
 
     def __post_init__(self) -> None:
-        check_types(self)
-        check_choices(
+        check_settings(
             self,
             norm=NORMS,
-            norm_place=RESIDUALS,
+            norm_place=NORM_PLACES,
             positions=self.POSITIONS,
             activation=ACTIVATIONS,
             attention=ATTENTIONS,
             qk_norm=QK_NORMS,
         )
-        check_sizes(
-            self, "width", "heads", "inner_width", "kv_heads", "head_width", "context", "rotary_width"
-        )
-        check_fractions(self, "dropout", "norm_eps")
-        check_positive(self, "rotary_base", "rotary_factor")
-        if self.attention_cap is not None:
-            check_positive(self, "attention_cap")
         if self.head_width is None and self.width % self.heads:
             raise ValueError(f"heads={self.heads} must divide width={self.width}, or set head_width")
         if self.heads % self.key_value_heads:
@@ -112,8 +107,8 @@ class TransformerShape:
             )
         if self.positions.startswith("sinusoidal") and self.width % 2:
             raise ValueError(f"sinusoidal positions need an even width, not {self.width}")
-        if self.positions == "learned":
-            check_given({"context": self.context}, "positions='learned'")
+        if self.positions == "learned" and self.context is None:
+            raise ValueError("positions='learned' needs context: give it a value")
 
     @property
     def each_width(self) -> int:
@@ -130,55 +125,72 @@ class TransformerShape:
         scaling = self.rotary_scaling or self.rotary_yarn
         return Rotary(self.each_width, self.rotary_base, scaling, self.rotary_width, self.rotary_factor)
 
-    def added(self) -> Sinusoidal | Learned | None:
-        """The positions that are added to embeddings, or None."""
-        return (
-            ADDED_POSITIONS[self.positions](self.width, self.context or 1)
-            if self.positions in ADDED_POSITIONS
-            else None
-        )
+    def relative(self, *, causal: bool) -> RelativePositions | None:  # noqa: ARG002
+        return None
 
-    def block(self, *, causal: bool) -> Block:
-        return Block(self._attention(causal), self._feed_forward(), self._residual())
-
-    def cross_block(self, *, causal: bool = True) -> CrossBlock:
-        cross = CrossAttention(
-            self.width,
-            self.heads,
-            self.key_value_heads,
-            self.each_width,
-            qkv_bias=self.bias or self.qkv_bias,
-            out_bias=self.bias,
-        )
-        return CrossBlock(self._attention(causal), cross, self._feed_forward(), self._residual())
-
-    def last_norm(self) -> nn.Module:
-        """The norm after the last block; the identity with post-norm."""
-        return nn.Identity() if self.norm_place == "post" else self.new_norm()
+    def new_embed_norm(self) -> nn.Module | None:
+        """The norm of embeddings with positions (BART), or None."""
+        return None
 
     def new_norm(self) -> nn.Module:
         return NORMS[self.norm](self.width, self.norm_eps)
 
-    def _attention(self, causal: bool) -> SelfAttention | KeylessAttention:
-        more: dict[str, Any] = {}
+    def block(self, *, causal: bool, cross: bool = False) -> Block:
+        """A new block, with cross-attention to a source if `cross`."""
+        sizes = (self.heads, self.key_value_heads, self.each_width)
+        options: dict[str, Any] = {"qkv_bias": self.bias or self.qkv_bias, "out_bias": self.bias}
+        cross_attention = CrossAttention(self.width, *sizes, **options) if cross else None
         if self.qk_norm != "none":
-            sizes = (self.heads, self.key_value_heads, self.each_width)
-            more["norm"] = QueryKeyNorm(*sizes, self.norm_eps, self.qk_norm)
+            options["norm"] = QueryKeyNorm(*sizes, self.norm_eps, self.qk_norm)
         if self.attention_cap is not None:
-            more["cap"] = self.attention_cap
-        return ATTENTIONS[self.attention](
-            self.width,
-            self.heads,
-            self.key_value_heads,
-            self.each_width,
-            qkv_bias=self.bias or self.qkv_bias,
-            out_bias=self.bias,
-            causal=causal,
-            **more,
+            options["cap"] = self.attention_cap
+        return Block(
+            ATTENTIONS[self.attention](self.width, *sizes, causal=causal, **options),
+            FeedForward(self.width, self.inner_width, self.activation, self.bias),
+            self.new_norm,
+            self.norm_place,
+            self.dropout,
+            cross_attention,
         )
 
-    def _residual(self) -> ResidualConfig:
-        return ResidualConfig(self.width, self.norm, self.norm_eps, self.norm_place, self.dropout)
 
-    def _feed_forward(self) -> FeedForward:
-        return FeedForward(self.width, self.inner_width, self.activation, self.bias)
+class TransformerStack(nn.Module):
+    """Positions, blocks and last norm of an encoder or a decoder; a subclass embeds the tokens."""
+
+    def init_stack(self, shape: TransformerShape, layers: int, *, causal: bool, cross: bool = False) -> None:
+        self.embed_norm, self.relative = shape.new_embed_norm(), shape.relative(causal=causal)
+        added = ADDED_POSITIONS.get(shape.positions)
+        self.positions = None if added is None else added(shape.width, shape.context or 1)
+        self._rotary = shape.rotary()
+        self.dropout = nn.Dropout(shape.dropout)
+        self.blocks: Any = nn.ModuleList(shape.block(causal=causal, cross=cross) for _ in range(layers))
+        self.norm: Any = nn.Identity() if shape.norm_place == "post" else shape.new_norm()
+
+    def run_blocks(
+        self, x_NTD: Tensor, mask: Tensor | None, arguments: Iterable[tuple[Any, ...]], first: int = 0
+    ) -> Tensor:
+        """(N, T, D) → (N, T, D): the input of the head, from embedded tokens at positions from `first` on.
+
+        `arguments` are the further arguments of each block.
+        """
+        T = x_NTD.shape[1]
+        positions_1T = torch.arange(first, first + T, device=x_NTD.device)[None]
+        if self.positions is not None:
+            x_NTD = add_positions(x_NTD, self.positions(positions_1T))
+        if self.embed_norm is not None:
+            x_NTD = self.embed_norm(x_NTD)
+        x_NTD = self.dropout(x_NTD)
+        rotary = None if self._rotary is None else self._rotary.tables(positions_1T, first + T)
+        if self.relative is not None:
+            bias_1HTS = self.relative(first, T)
+            mask = bias_1HTS if mask is None else bias_1HTS + mask
+        for block, further in zip(self.blocks, arguments, strict=True):
+            x_NTD = block(x_NTD, rotary, mask, *further)
+        normed: Tensor = self.norm(x_NTD)
+        return normed
+
+
+def attention_padding(lengths_N: Tensor, x_NTD: Tensor) -> Tensor | None:
+    """(N, 1, 1, T): −∞ on padding and 0 elsewhere, to be added to scores; None if there is no padding."""
+    padding_NT = padding_mask(lengths_N, x_NTD.shape[1], x_NTD.dtype)
+    return None if padding_NT is None else padding_NT[:, None, None]

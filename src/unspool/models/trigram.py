@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor, nn
 
-from unspool.config import check_types
 from unspool.heads import HeadConfig
 from unspool.heads.softmax import predict_step
 from unspool.interfaces import Step
-from unspool.models.model_config import check_fractions, check_positive, check_sizes
+from unspool.models.model_config import check_settings
 from unspool.models.sequence_model import LanguageModel, inference_method, unit_embedding
 from unspool.nn.linear import Linear
 
@@ -44,10 +43,7 @@ class TrigramConfig:
     """The head; None means a softmax tied to the embedding."""
 
     def __post_init__(self) -> None:
-        check_types(self)
-        check_sizes(self, "vocab_size", "width", "inner_width")
-        check_fractions(self, "dropout")
-        check_positive(self, "beta")
+        check_settings(self)
 
     def build(self, tokenizer: TokenizerLike | None = None) -> Trigram:
         return Trigram(self, tokenizer)

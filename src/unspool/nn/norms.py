@@ -9,7 +9,6 @@ Both use one position only, so the rest of the batch and padding do not affect t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -43,42 +42,12 @@ class RMSNorm(DirectCall, nn.RMSNorm):
 
 
 NORMS: dict[str, type[LayerNorm] | type[RMSNorm]] = {"layer": LayerNorm, "rms": RMSNorm}
+NORM_PLACES = ("pre", "post", "both", "after")
+Layer = Callable[[Tensor], Tensor]
 
 
-Branch = Callable[[Tensor], Tensor]
-
-
-def pre_norm(x: Tensor, norm: Branch, branch: Branch, after: Branch) -> Tensor:  # noqa: ARG001
-    """x + f(LN(x))."""
-    return x + branch(norm(x))
-
-
-def post_norm(x: Tensor, norm: Branch, branch: Branch, after: Branch) -> Tensor:  # noqa: ARG001
-    """LN(x + f(x))."""
-    return norm(x + branch(x))
-
-
-def sandwich_norm(x: Tensor, norm: Branch, branch: Branch, after: Branch) -> Tensor:
-    """x + LN′(f(LN(x)))."""
-    return x + after(branch(norm(x)))
-
-
-def branch_norm(x: Tensor, norm: Branch, branch: Branch, after: Branch) -> Tensor:  # noqa: ARG001
-    """x + LN(f(x))."""
-    return x + norm(branch(x))
-
-
-RESIDUALS: dict[str, Callable[[Tensor, Branch, Branch, Branch], Tensor]] = {
-    "after": branch_norm,
-    "pre": pre_norm,
-    "post": post_norm,
-    "both": sandwich_norm,
-}
-
-
-@dataclass(frozen=True)
-class ResidualConfig:
-    """Settings of the residual branches of a Transformer: width, norm and its place, dropout.
+def add_branch(place: str, x: Tensor, norm: Layer, branch: Layer, post_norm: Layer) -> Tensor:
+    """x + the output of a residual branch f, with the norm LN at one of NORM_PLACES, and LN′ with "both".
 
         pre    x + f(LN(x))          Xiong et al. 2020, fig. 1b (papers.bib: xiong2020layer)
         post   LN(x + f(x))          Vaswani et al. 2017, §3.1 (papers.bib: vaswani2017attention)
@@ -87,17 +56,8 @@ class ResidualConfig:
 
     A zero branch leaves x unchanged with pre, both and after.
     """
-
-    width: int
-    norm: str
-    norm_eps: float
-    norm_place: str
-    dropout: float = 0.0
-
-    def new_norm(self) -> nn.Module:
-        """A norm for one branch."""
-        return NORMS[self.norm](self.width, self.norm_eps)
-
-    def new_post_norm(self) -> nn.Module:
-        """A norm after one branch, or the identity."""
-        return self.new_norm() if self.norm_place == "both" else nn.Identity()
+    if place == "post":
+        return norm(x + branch(x))
+    if place == "after":
+        return x + norm(branch(x))
+    return x + (post_norm(branch(norm(x))) if place == "both" else branch(norm(x)))

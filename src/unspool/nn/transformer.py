@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from unspool.nn.attention import CrossAttention, KVCache, SelfAttention
 from unspool.nn.keyless_attention import KeylessAttention
 from unspool.nn.linear import DirectCall, Linear
-from unspool.nn.norms import RESIDUALS, ResidualConfig
+from unspool.nn.norms import add_branch
 
 
 def swiglu(x: Tensor) -> Tensor:
@@ -116,62 +116,27 @@ class EncoderOutput(NamedTuple):
 
 
 class Block(CheckpointedLayer):
-    """x → x + attention → x + feed-forward; `norm_place` sets the place of the norms."""
+    """A Transformer block; a decoder block of an encoder–decoder also has cross-attention to the source."""
 
     def __init__(
         self,
         attention: SelfAttention | KeylessAttention,
         feed_forward: FeedForward,
-        residual: ResidualConfig,
+        new_norm: Callable[[], nn.Module],
+        norm_place: str,
+        dropout: float = 0.0,
+        cross_attention: CrossAttention | None = None,
     ) -> None:
         super().__init__()
+        new_post_norm = new_norm if norm_place == "both" else nn.Identity
+        self.norm_place = norm_place
         self.attention, self.feed_forward = attention, feed_forward
-        self.attention_norm, self.feed_forward_norm = residual.new_norm(), residual.new_norm()
-        self.dropout = nn.Dropout(residual.dropout)
-        self.place = RESIDUALS[residual.norm_place]
-        self.attention_post_norm = residual.new_post_norm()
-        self.feed_forward_post_norm = residual.new_post_norm()
-
-    def forward(
-        self,
-        x_NTD: Tensor,
-        rotary: tuple[Tensor, Tensor] | None = None,
-        mask: Tensor | None = None,
-        past: KVCache | None = None,
-        attentions: list[Tensor] | None = None,
-    ) -> Tensor:
-        """(N, T, D) → (N, T, D); if `attentions` is a list, α is appended to it."""
-        x_NTD = self.add_branch(x_NTD, "attention", rotary, mask, past, attentions)
-        return self.add_branch(x_NTD, "feed_forward")
-
-    def add_branch(self, x: Tensor, name: str, *inputs: Any) -> Tensor:
-        """x + the output of a module, with its norms and dropout."""
-        branch = getattr(self, name)
-        return self.place(
-            x,
-            getattr(self, f"{name}_norm"),
-            lambda x: self._dropout(branch(x, *inputs)),
-            getattr(self, f"{name}_post_norm"),
-        )
-
-    def _dropout(self, x: Tensor) -> Tensor:
-        return self.dropout(x) if self.training else x
-
-
-class CrossBlock(Block):
-    """A decoder block: self-attention, cross-attention to the source, feed-forward."""
-
-    def __init__(
-        self,
-        attention: SelfAttention | KeylessAttention,
-        cross_attention: CrossAttention,
-        feed_forward: FeedForward,
-        residual: ResidualConfig,
-    ) -> None:
-        super().__init__(attention, feed_forward, residual)
-        self.cross_attention = cross_attention
-        self.cross_attention_norm = residual.new_norm()
-        self.cross_attention_post_norm = residual.new_post_norm()
+        self.attention_norm, self.feed_forward_norm = new_norm(), new_norm()
+        self.dropout = nn.Dropout(dropout)
+        self.attention_post_norm, self.feed_forward_post_norm = new_post_norm(), new_post_norm()
+        if cross_attention is not None:
+            self.cross_attention = cross_attention
+            self.cross_attention_norm, self.cross_attention_post_norm = new_norm(), new_post_norm()
 
     def forward(
         self,
@@ -188,9 +153,18 @@ class CrossBlock(Block):
         If they are lists, α of self-attention is appended to `attentions`, and α of cross-attention (N, H,
         T, S) to `cross_attentions`.
         """
-        x_NTD = self.add_branch(x_NTD, "attention", rotary, mask, past, attentions)
+        x_NTD = self._add_branch(x_NTD, "attention", rotary, mask, past, attentions)
         if isinstance(source, EncoderOutput):
             source = (*self.cross_attention.keys_values(source.memory_NSD), source.padding_N11S)
         if source is not None:
-            x_NTD = self.add_branch(x_NTD, "cross_attention", *source, cross_attentions)
-        return self.add_branch(x_NTD, "feed_forward")
+            x_NTD = self._add_branch(x_NTD, "cross_attention", *source, cross_attentions)
+        return self._add_branch(x_NTD, "feed_forward")
+
+    def _add_branch(self, x: Tensor, name: str, *inputs: Any) -> Tensor:
+        branch, norm, post_norm = (getattr(self, name + end) for end in ("", "_norm", "_post_norm"))
+
+        def with_dropout(x: Tensor) -> Tensor:
+            out: Tensor = branch(x, *inputs)
+            return self.dropout(out) if self.training else out
+
+        return add_branch(self.norm_place, x, norm, with_dropout, post_norm)

@@ -26,6 +26,7 @@ def canvas(path: str | Path, width: float, height: float) -> Iterator[Any]:
         raise ImportError("figures need matplotlib: pip install 'unspool[figures]'") from error
     # Text as outlines looks the same everywhere; a fixed salt and no date make the file reproducible.
     style = {"svg.fonttype": "path", "svg.hashsalt": "unspool", "font.size": 9, "font.family": "DejaVu Sans"}
+    style |= {"axes.spines.right": False, "axes.spines.top": False, "axes.labelcolor": INK}
     metadata = {".svg": {"Date": None, "Creator": "unspool"}, ".pdf": {"CreationDate": None}}
     with mpl.rc_context(style):
         figure = Figure(figsize=(width, height), layout="constrained")
@@ -61,9 +62,3 @@ def label(text: str) -> str:
         for c in text
     )
     return "".join(visible.get(c, d) for c, d in zip(text, drawable, strict=True))
-
-
-def hide_frame(*panels: Any) -> None:
-    """Remove the right and top lines of panels."""
-    for panel in panels:
-        panel.spines[["right", "top"]].set_visible(False)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unspool.decode.arguments import as_whole, items, shown
-from unspool.plots.canvas import BLUE, GREEN, INK, ORANGE, RED, SOFT, canvas, check_type, hide_frame, label
+from unspool.plots.canvas import BLUE, GREEN, INK, ORANGE, RED, SOFT, canvas, check_type, label
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -55,7 +55,6 @@ def draw_intervals(panels: Mapping[str, Mapping[str, Interval]], path: str | Pat
             panel.set_yticks(range(len(systems)), [_shorten(name, 28) for name in systems], parse_math=False)
             panel.set_ylim(len(systems) - 0.5, -0.5)
             panel.set_title(measure, **{"loc": "left", "fontsize": 9, "color": INK, "parse_math": False})
-            hide_frame(panel)
             panel.margins(x=0.12)
         for panel in axes[len(panels) :]:
             panel.set_visible(False)
@@ -80,8 +79,7 @@ def draw_heads(result: Sequence[LabelAgreement], path: str | Path) -> None:
         panel.set_yticks(range(len(result)), [it.label for it in result])
         panel.invert_yaxis()
         panel.set_xlim(0, 1.05)
-        panel.set_xlabel("share of arcs found: best head (layer.head), best offset", color=INK)
-        hide_frame(panel)
+        panel.set_xlabel("share of arcs found: best head (layer.head), best offset")
 
 
 def draw_reliability(result: Calibration, path: str | Path) -> None:
@@ -101,13 +99,12 @@ def draw_reliability(result: Calibration, path: str | Path) -> None:
             top.plot([middle - width * 0.46, middle + width * 0.46], [it.confidence] * 2, color=ORANGE, lw=2)
             below.bar(middle, it.count / result.count, width * 0.92, color=SOFT)
         top.set_ylim(0, 1.02)
-        top.set_ylabel("accuracy (blue), confidence (orange)", color=INK)
+        top.set_ylabel("accuracy (blue), confidence (orange)")
         below.set_xlim(0, 1)
-        below.set_xlabel("confidence: the probability of the most probable token", color=INK)
-        below.set_ylabel("share", color=INK)
+        below.set_xlabel("confidence: the probability of the most probable token")
+        below.set_ylabel("share")
         chance = f"by chance {result.null.low:.4f} to {result.null.high:.4f}"
         top.set_title(f"ECE {result.ece:.4f} over {result.count:,} tokens, {chance}", loc="left", fontsize=10)
-        hide_frame(top, below)
 
 
 def draw_senses(result: Senses, path: str | Path, uses: Sequence[tuple[str, float]] = ()) -> None:
@@ -133,18 +130,17 @@ def draw_senses(result: Senses, path: str | Path, uses: Sequence[tuple[str, floa
         words, widths = above.subplots(1, 2)
         bars = words.bar(list(by_number), list(by_number.values()), color=BLUE, width=0.7)
         words.bar_label(bars, fmt="{:,.0f}", fontsize=8, color=INK)
-        words.set_ylabel("words", color=INK)
+        words.set_ylabel("words")
         for number in by_number:
             thetas = sorted(theta for it in result.words if len(it.thetas) == number for theta in it.thetas)
             # Spread in rising order, so that equal values do not hide each other.
             places = [number + 0.7 * ((rank + 0.5) / len(thetas) - 0.5) for rank in range(len(thetas))]
             widths.plot(places, thetas, ".", ms=2.5, color=BLUE)
         widths.axhline(0.0, color=SOFT, lw=0.8, zorder=0)
-        widths.set_ylabel("θ of each sense", color=INK)
+        widths.set_ylabel("θ of each sense")
         for panel in (words, widths):
             panel.set_xticks(list(by_number))
-            panel.set_xlabel("senses of the word", color=INK)
-            hide_frame(panel)
+            panel.set_xlabel("senses of the word")
 
 
 def _is_use(use: Any) -> bool:
@@ -160,8 +156,7 @@ def _draw_uses(figure: Any, uses: Sequence[tuple[str, float]]) -> None:
     panel.set_yticks(range(len(uses)), [_drawable(text) for text, _ in uses], fontsize=7, parse_math=False)
     panel.invert_yaxis()
     panel.set_xlim(0.0, 1.0)
-    panel.set_xlabel("share of the word's occurrences", color=INK)
-    hide_frame(panel)
+    panel.set_xlabel("share of the word's occurrences")
 
 
 def _drawable(text: str) -> str:
@@ -198,13 +193,12 @@ def draw_spectrum(result: Bottleneck, path: str | Path) -> None:
                 xycoords=("data", "axes fraction"),
                 **{"color": ORANGE, "ha": "right", "va": "top", "fontsize": 8},
             )
-        panel.set_xlabel("singular value, by rank", color=INK)
-        panel.set_ylabel("size", color=INK)
+        panel.set_xlabel("singular value, by rank")
+        panel.set_ylabel("size")
         panel.set_title(
             f"rank {result.rank:,} over {result.contexts:,} contexts of {result.vocab_size:,} words",
             **{"loc": "left", "fontsize": 10, "parse_math": False},
         )
-        hide_frame(panel)
 
 
 def draw_widths(result: BeamWidths, path: str | Path) -> None:
@@ -222,9 +216,8 @@ def draw_widths(result: BeamWidths, path: str | Path) -> None:
             panel.set_xscale("log", base=2)
             panel.set_xticks(widths, [str(it) for it in widths])
             panel.minorticks_off()
-            panel.set_xlabel("beam width", color=INK)
+            panel.set_xlabel("beam width")
             panel.set_title(name, loc="left", fontsize=9)
-            hide_frame(panel)
 
 
 def draw_loops(result: LoopRates, path: str | Path) -> None:
@@ -237,17 +230,16 @@ def draw_loops(result: LoopRates, path: str | Path) -> None:
         left.set_yticks(range(len(names)), names, parse_math=False)
         left.invert_yaxis()
         left.set_xlim(0, 1)
-        left.set_xlabel("share of texts that end in a loop", color=INK)
+        left.set_xlabel("share of texts that end in a loop")
         colours = (BLUE, ORANGE, RED, GREEN, SOFT)
         for index, it in enumerate(it for it in result.decoders if it.turns):
             turns = range(1, len(it.turns) + 1)
             right.plot(turns, it.turns, "o-", ms=3, color=colours[index % 5], label=it.decoder)
-        right.set_xlabel("repetition of the loop", color=INK)
-        right.set_ylabel("log p of a token", color=INK)
+        right.set_xlabel("repetition of the loop")
+        right.set_ylabel("log p of a token")
         if any(it.turns for it in result.decoders):
             for text in right.legend(frameon=False, fontsize=7).get_texts():
                 text.set_parse_math(False)
-        hide_frame(left, right)
 
 
 def draw_trap(result: LikelihoodTrap, path: str | Path) -> None:
@@ -262,8 +254,7 @@ def draw_trap(result: LikelihoodTrap, path: str | Path) -> None:
             mean = result.kinds[kind].value
             panel.plot([x - 0.36, x + 0.36], [mean, mean], color=INK, lw=1.6)
         panel.set_xticks(range(len(result.by_text)), list(result.by_text))
-        panel.set_ylabel("log p per token", color=INK)
-        hide_frame(panel)
+        panel.set_ylabel("log p per token")
 
 
 def draw_attention(
@@ -338,7 +329,6 @@ def draw_ranks(result: RankedTokens, path: str | Path) -> None:
         below.set_xticklabels(
             [label(token) for token in result.tokens], rotation=90, fontsize=7, parse_math=False
         )
-        hide_frame(above, below)
         for panel in (above, below):
             panel.margins(x=0.01)
         above.tick_params(bottom=False)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from unspool.io import new_file
-from unspool.plots.canvas import BLUE, GREEN, INK, ORANGE, RED, SOFT, hide_frame
+from unspool.plots.canvas import BLUE, GREEN, INK, ORANGE, RED, SOFT
 
 COLOURS = (BLUE, ORANGE, GREEN, RED, SOFT, "#8e44ad", "#16a085", INK)
 
@@ -44,7 +44,6 @@ def bars(names: Mapping[str, str], xlabel: str, *, limit: float | None = None, *
         axes.set_yticks(positions, list(names.values()))
         axes.set_ylim(len(names) - 0.4, -0.6)  # the first at the top, also if panels share the axis
         axes.grid(axis="x", alpha=0.3)
-        hide_frame(axes)
         if limit is not None:
             axes.axvline(limit, color=RED, linestyle=":")
         axes.set(xlabel=xlabel, **settings)
@@ -75,7 +74,6 @@ def lines(
             axes.plot(at, y.mean(0), "o-", color=colour, label=label, markersize=3)
             axes.fill_between(at, y.min(0), y.max(0), color=colour, alpha=0.15, linewidth=0)
         axes.grid(alpha=0.3)
-        hide_frame(axes)
         axes.legend(frameon=False, fontsize=8)
         if limit is not None:
             axes.axhline(limit, color=RED, linestyle=":")

@@ -1,4 +1,4 @@
-"""Training curves: one JSON line for each point, and TensorBoard events.
+"""Training curves: one JSON line for each point.
 
     {"update": 100, "epoch": 0.4, "loss": 5.1, "nll": 5.0, "norm": 0.8, "lr": 0.001, …}
     {"update": 500, "valid": 4.7, …}
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,30 +48,3 @@ def read_curves(run: Path) -> list[dict[str, Any]]:
         return []
     whole = path.read_bytes().rpartition(b"\n")[0]
     return [json.loads(line) for line in whole.splitlines() if line]
-
-
-EVENTS = "tensorboard"
-
-
-class TensorBoardEvents:
-    """Writes points as TensorBoard events (train.tensorboard = true)."""
-
-    def __init__(self, run: Path, update: int) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise ImportError(
-                "train.tensorboard needs the package tensorboard: pip install tensorboard, or set it to false"
-            ) from error
-        # Hide the points that a killed run wrote after its last checkpoint.
-        self._writer: Any = SummaryWriter(str(run / EVENTS), purge_step=update + 1)
-
-    def add(self, point: Mapping[str, float]) -> None:
-        """Append a point."""
-        for name, value in point.items():
-            if name != "update":
-                self._writer.add_scalar(name, value, int(point["update"]))
-
-    def close(self) -> None:
-        """Close the file."""
-        self._writer.close()

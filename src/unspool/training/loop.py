@@ -34,7 +34,7 @@ def training_loop(
 ) -> Iterator[Update]:
     """Run updates until the end; if `is_stopping` returns True, write a checkpoint and raise Stopped."""
     settings, progress = run.settings, run.progress
-    began, kept = time.monotonic() - progress.seconds, time.monotonic()
+    began = time.monotonic() - progress.seconds
     while not run.over:
         done, batch = apply_update(run, stopping=is_stopping())
         for hook in run.hooks:
@@ -59,13 +59,8 @@ def training_loop(
                 folder.add_point({"update": at, "epoch": done.clock.epoch, "valid": found.nll, **rate})
         if folder is not None:
             regular = at % settings.checkpoint_every == 0 or run.over
-            limit = settings.checkpoint_seconds
-            is_late = limit is not None and time.monotonic() - kept >= limit
-            # All processes ask, because only all together can write.
-            late = limit is not None and run.processes.sums([float(is_late)])[0] > 0
-            if regular or done.stop or late or (better and settings.final == "best"):
+            if regular or done.stop or (better and settings.final == "best"):
                 done = replace(done, saved=folder.checkpoint(run, regular=regular))
-                kept = time.monotonic()
         yield done
         if done.stop and not run.over:
             raise Stopped(f"stopped after update {at} of {settings.updates}")

@@ -6,14 +6,12 @@ config.json   model.safetensors   tokenizer…        read by us.load: links to 
 
 from __future__ import annotations
 
-import functools
 import os
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import tomli_w
@@ -37,7 +35,7 @@ from unspool.training.checkpoint import (
     remove_unfinished,
     write_checkpoint,
 )
-from unspool.training.curves import CURVES, PICTURE, Curves, TensorBoardEvents, read_curves
+from unspool.training.curves import CURVES, PICTURE, Curves, read_curves
 from unspool.training.distributed import ProcessGroup
 from unspool.training.run_state import Progress, Run
 
@@ -47,10 +45,7 @@ RECIPE = "recipe.toml"
 def write_model(run: Run, weights: Mapping[str, Tensor], folder: Path) -> None:
     """Write the files that us.load reads, and the adapters."""
     model: Any = run.model
-    saved = SimpleNamespace(
-        config=model.config, tokenizer=model.tokenizer, state_dict=functools.partial(dict, weights)
-    )
-    write_run_folder(saved, folder)
+    write_run_folder(model, folder, weights)
     if run.base is not None:
         write_adapters(folder / ADAPTERS, lora_settings(model), run.base, adapter_weights(model))
 
@@ -93,7 +88,6 @@ class RunFolder:
         """`facts` are counts of the data; `origin` are further entries of checkpoint.json."""
         self.path, self._write, self._facts, self._origin = path, write, dict(facts or {}), dict(origin or {})
         self._curves: Curves | None = None
-        self._events: TensorBoardEvents | None = None
 
     def resume(self, run: Run, warn: Callable[[str], None] = warnings.warn) -> Checkpoint | None:
         """Resume from the newest intact checkpoint; return None if the run is new."""
@@ -111,8 +105,6 @@ class RunFolder:
             if checkpoint is not None:
                 self.publish(checkpoint.path)  # the process may have been killed during it
             self._curves = Curves(self.path / CURVES, checkpoint.about["curves"] if checkpoint else 0)
-            if run.settings.tensorboard:
-                self._events = TensorBoardEvents(self.path, run.progress.update)
 
     def _check_data(self, checkpoint: Checkpoint) -> None:
         before = checkpoint.about["data"]
@@ -127,8 +119,6 @@ class RunFolder:
         """Append a point to the curves."""
         if self._curves is not None:
             self._curves.add(point)
-        if self._events is not None:
-            self._events.add(point)
 
     def checkpoint(self, run: Run, *, regular: bool) -> str | None:
         """Write a checkpoint, publish it, and remove old ones."""
@@ -182,11 +172,9 @@ class RunFolder:
             self.publish(folder)
 
     def close(self, run: Run) -> None:
-        """Draw the curves and close the files."""
+        """Draw the curves."""
         if run.processes.rank == 0:
             draw_curves(read_curves(self.path), self.path / PICTURE)
-            if self._events is not None:
-                self._events.close()
 
 
 def average_weights(weights: list[dict[str, Tensor]]) -> dict[str, Tensor]:

@@ -46,16 +46,12 @@ class TrainSettings:
     """Stop after this many validations without an improvement."""
     checkpoint_every: int = 500
     """Updates between two checkpoints; the last update always has one."""
-    checkpoint_seconds: float | None = None
-    """Also write a checkpoint after this many seconds without one."""
     keep: int = 2
     """Number of last checkpoints to keep (besides the best)."""
     final: Literal["average", "best", "last"] = "best"
     """Final weights: of the best validation, of the last update, or the mean of `average` checkpoints."""
     average: int = 5
     """Number of last checkpoints that final = "average" averages."""
-    tensorboard: bool = False
-    """Also write TensorBoard events."""
     precision: Literal["bfloat16", "float32"] = "float32"
     """Precision of matrix products; weights and updates are always float32."""
     device: str = "cpu"
@@ -96,7 +92,7 @@ COUNTS = ("accumulate", "log_every", "validate_every", "measured_rows", "patienc
 LIMITS: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
     (("updates",), lambda it: it >= 0, "at least 1"),  # 0 means that epochs are given
     ((*COUNTS, "keep", "average", "threads"), lambda it: it >= 1, "at least 1"),
-    (("epochs", "lr", "eps", "checkpoint_seconds"), lambda it: 0 < it < math.inf, "above 0 and finite"),
+    (("epochs", "lr", "eps"), lambda it: 0 < it < math.inf, "above 0 and finite"),
     (("weight_decay", "clip"), lambda it: 0 <= it < math.inf, "at least 0 and finite"),
     (("betas",), lambda it: len(it) == 2 and all(0 <= b < 1 for b in it), "two numbers from 0 to below 1"),
 )

@@ -47,7 +47,6 @@ def test_multipliers_of_the_whole_vocabulary_reject(factors):
 def test_no_cases_are_no_work(factors):
     attempts = ProofAttempts(factors(0), np.empty(0, dtype=np.intp), 0.5)
     attempts.try_accept([], np.empty((0, 0)), "nothing")
-    attempts.try_reject([], None, np.empty((0, 0)), np.empty(0), "nothing")
     assert attempts.candidates == []
 
 
@@ -55,10 +54,10 @@ def test_settling_keeps_the_bracket(factors):
     work = factors(0)
     attempts = ProofAttempts(work, work.dist.order_N[:1], 0.5)
     candidate = attempts.candidates[0]
-    candidate.low, candidate.high, candidate.rows = 0.1, 0.2, 99
+    candidate.low, candidate.high, candidate.work = 0.1, 0.2, 99
     attempts.record_verdict(candidate, False, "undecided", None)
     verdict = candidate.verdict
-    assert (verdict.low, verdict.high, verdict.rows) == (0.1, 0.2, 99)
+    assert (verdict.low, verdict.high, verdict.work) == (0.1, 0.2, 99)
     assert not candidate.verdict.decided
     assert candidate.verdict.tau == pytest.approx(0.5)
 

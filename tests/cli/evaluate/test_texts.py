@@ -119,3 +119,50 @@ def test_prompts_and_outputs_may_be_columns_too(unspool, files, loaded):
     status, out, err = unspool(*argv)
     assert status == 0, err
     assert "fit" in json.loads(out)["measures"]
+
+
+@pytest.fixture
+def measures(tmp_path, monkeypatch):
+    (tmp_path / "my_measures.py").write_text(
+        "def letters(text):\n    return text.count('a')\n\n"
+        "def same(text, reference):\n    return text == reference\n\n"
+        "def failing(text):\n    return {}['a']\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def test_measures_of_ones_own(unspool, files, measures):
+    argv = (
+        "evaluate",
+        "texts",
+        files / "one.jsonl",
+        files / "two.jsonl",
+        "--references",
+        files / "right.txt",
+    )
+    own = ("--measure", "my_measures:letters", "--measure", "my_measures:same", "--trust-code")
+    status, out, _ = unspool(*argv, *own, "--samples", 50, "--json")
+    assert status == 0
+    first, second = (json.loads(line) for line in out.splitlines())
+    assert (first["measures"]["letters"], second["measures"]["letters"]) == (1.0, 6.5)
+    assert (first["measures"]["same"], second["measures"]["same"]) == (1.0, 0.0)
+    assert first["intervals"]["letters"] == [1.0, 1.0]
+    assert second["against_first"]["letters"]["difference"] == 5.5
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (("my_measures:letters",), "would run Python code of 'my_measures': allow it with --trust-code"),
+        (("letters", "--trust-code"), "--measure 'letters': write module:function"),
+        (("my_measures:same", "--trust-code"), "is not a function of a text"),
+        (
+            ("my_measures:failing", "--trust-code"),
+            "--measure 'my_measures:failing' failed with KeyError: 'a'",
+        ),
+    ],
+)
+def test_measure_that_cannot_be_used_is_refused(unspool, files, measures, argv, words):
+    status, out, err = unspool("evaluate", "texts", files / "one.jsonl", "--measure", *argv)
+    assert (status, out) == (2, "")
+    assert words in err

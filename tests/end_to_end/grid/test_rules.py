@@ -40,6 +40,7 @@ RULES = {
     "SequenceBias": us.decode.SequenceBias({(6,): 2.0, (6, 7): -2.0}),
     "TailFree": us.decode.TailFree(0.8),
     "Temperature": us.Temperature(0.7),
+    "ThinkingBudget": us.ThinkingBudget(1, close=[7], open=[6]),
     "TopA": us.decode.TopA(0.4),
     "TopH": us.decode.TopH(0.5),
     "TopK": us.TopK(3),

@@ -12,7 +12,7 @@ from unspool import basis, diagnose, evaluate, plots
 from unspool.data.conllu import TreeSentence, TreeWord
 from unspool.data.known_languages import Agreement
 from unspool.data.known_languages.known_language import TrueModel
-from unspool.evaluate import Answer, DecoderRow, Dial
+from unspool.evaluate import Answer, DecoderRow
 from unspool.heads import HEADS
 from unspool.tokenization.vocabulary import train_characters
 
@@ -32,7 +32,6 @@ FOUND = [TEST.accepts(P, i, tau=0.5).certificate for i in range(V)]
 YES = next(it for it in FOUND if isinstance(it, basis.Acceptance))
 NO = next(it for it in FOUND if isinstance(it, basis.Rejection))
 RULE = basis.KappaRule(3, (0.1, 0.2), (0.5, 0.6))
-DIAL = Dial(lambda least: least < MODEL, 0.0, 1.0)
 ROW = DecoderRow("a", "Greedy()", (Answer("ab", (4, 5), (-1.0, -2.0), "length"),), 1.0)
 TEXTS = ["abcdef", "fedcba ab"]
 LANGUAGE = Agreement()
@@ -55,15 +54,14 @@ CALLS = {
     "BasisStep.verdicts": (TEST.step(P).verdicts, {"tokens": [1, 2], "tau": 0.5}),
     "BasisStep.mask": (TEST.step(P).mask, {"tau": 0.5}),
     "basis.KappaRule": (
-        lambda **given: basis.KappaRule(**given).mask(P, 0.5),
+        lambda **given: basis.KappaRule(**given).step(P),
         {"m": 3, "slopes": (0.1, 0.2), "thresholds": (0.5, 0.6), "lengths": None},
     ),
-    "KappaRule.mask": (RULE.mask, {"p": P, "tau": 0.5}),
     "KappaRule.step": (RULE.step, {"p": P}),
     "KappaRule.threshold": (RULE.threshold, {"tau": 0.5}),
     "KappaStep.accepts": (RULE.step(P).accepts, {"i": 1, "tau": 0.5}),
     "basis.RowLengths": (
-        lambda **given: basis.KappaRule(3, (0.1,), (0.5,), basis.RowLengths(**given)).mask(P, 0.5),
+        lambda **given: basis.KappaRule(3, (0.1,), (0.5,), basis.RowLengths(**given)).step(P),
         {"values_V": np.ones(V)},
     ),
     "basis.Acceptance": (
@@ -76,7 +74,6 @@ CALLS = {
     ),
     "BasisTest.calibrate_kappa": (TEST.calibrate_kappa, {"p": SEVERAL, "taus": [0.5]}),
     "basis.verify_certificate": (basis.verify_certificate, {"certificate": YES, "W": W, "p": P, "tau": 0.5}),
-    "basis.delta_from_tau": (basis.delta_from_tau, {"tau": 0.5}),
     "basis.kappa": (basis.kappa, {"p": P, "m": 3}),
     "basis.solve_linear_program": (basis.solve_linear_program, {"W": W, "p": P, "i": 1, "tau": 0.5}),
     "basis.tau_from_delta": (basis.tau_from_delta, {"delta": 0.5}),
@@ -120,15 +117,6 @@ CALLS = {
     "evaluate.self_bleu": (evaluate.self_bleu, {"texts": [[1, 2, 3], [1, 2]]}),
     "evaluate.text_truth": (evaluate.text_truth, {"texts": [[4, 5]], "language": LANGUAGE}),
     "evaluate.token_calibration": (evaluate.token_calibration, {"model": LM, "texts": TEXTS}),
-    "evaluate.Dial": (
-        lambda **given: evaluate.at_mass(Dial(**given), MODEL, 0.5),
-        {"keeps": DIAL.keeps, "loosest": 0.0, "strictest": 1.0},
-    ),
-    "evaluate.at_mass": (evaluate.at_mass, {"dial": DIAL, "p_CV": MODEL, "mass": 0.5}),
-    "evaluate.compare_support": (
-        evaluate.compare_support,
-        {"dials": {"a": DIAL}, "p_CV": MODEL, "true_CV": TRUE, "mass": 0.5},
-    ),
     "evaluate.distinct_n": (evaluate.distinct_n, {"texts": [[1, 2, 3]]}),
     "evaluate.features": (evaluate.features, {"model": LM, "texts": TEXTS}),
     "evaluate.html_report": (

@@ -126,6 +126,7 @@ CORRECT = {
     "Speculative": {"draft": LM},
     "StochasticBeam": {"width": 2},
     "TaggedWord": {"label": "x", "p": 0.5, "probabilities": {"x": 0.5}, "word": "w"},
+    "ThinkingBudget": {"n": 2, "close": [6], "open": [7]},
     "TopK": {"k": 3},
     "add_adapters": {"model": ADAPTED, "lora": us.models.LoRA()},
     "from_huggingface": {"model": us.to_huggingface(LM)},

@@ -14,7 +14,7 @@ import unspool as us
 from unspool import config
 from unspool.models.encoders import RNNEncoderConfig
 from unspool.models.labelling import ClassifierConfig
-from unspool.models.loading import load, model_names, save_folder
+from unspool.models.loading import load, model_names, save
 from unspool.models.loading.model_names import (
     BUILTIN,
     HUB_FILES,
@@ -55,7 +55,7 @@ def test_load_a_run_folder(tmp_path):
     config = TransformerConfig(
         vocab_size=7, width=8, layers=1, heads=2, kv_heads=1, head_width=4, inner_width=10, context=16
     )
-    save_folder(TransformerLM(config), tmp_path / "run")
+    save(TransformerLM(config), tmp_path / "run")
     assert load(tmp_path / "run").config == config
 
 
@@ -215,14 +215,12 @@ def test_an_engine_that_cannot_run_the_model_is_rejected(make_hf_model):
 
 
 def test_models_without_a_compiled_engine(tmp_path):
-    save_folder(TrigramConfig(vocab_size=5, width=4, inner_width=4).build(), tmp_path / "trigram")
+    save(TrigramConfig(vocab_size=5, width=4, inner_width=4).build(), tmp_path / "trigram")
     assert load(tmp_path / "trigram", engine="torch").engine == "torch"
     with pytest.raises(ValueError, match="Trigram has no compiled step"):
         load(tmp_path / "trigram", engine="compiled")
     encoder = RNNEncoderConfig(width=4)
-    save_folder(
-        ClassifierConfig(vocab_size=5, labels=("a", "b"), encoder=encoder).build(), tmp_path / "labels"
-    )
+    save(ClassifierConfig(vocab_size=5, labels=("a", "b"), encoder=encoder).build(), tmp_path / "labels")
     load(tmp_path / "labels", engine="torch")
     with pytest.raises(ValueError, match="a Classifier runs only on torch"):
         load(tmp_path / "labels", engine="compiled")

@@ -11,7 +11,7 @@ from tokenizers import models
 
 from unspool.engine.weight_formats import F16
 from unspool.models.loading import assembly, weights
-from unspool.models.loading.run_folder import is_run_folder, load_folder, run_config, save_folder
+from unspool.models.loading.run_folder import is_run_folder, load_folder, save
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
 from unspool.nn.positions import RotaryScaling
 from unspool.tokenization.tokenizer import Tokenizer
@@ -38,14 +38,14 @@ def words():
 
 @pytest.fixture
 def saved(tmp_path):
-    save_folder(model(), tmp_path / "run")
+    save(model(), tmp_path / "run")
     return tmp_path / "run"
 
 
 @pytest.mark.parametrize("config", [CONFIG, GPT2, SCALED])
 def test_a_run_folder_round_trips(tmp_path, config):
     made = model(config)
-    save_folder(made, tmp_path / "run")
+    save(made, tmp_path / "run")
     loaded = load_folder(tmp_path / "run")
     assert loaded.config == config
     assert loaded.tokenizer is None
@@ -54,7 +54,7 @@ def test_a_run_folder_round_trips(tmp_path, config):
 
 
 def test_the_tokenizer_is_saved_with_the_model(tmp_path):
-    save_folder(model(text=words()), tmp_path / "run")
+    save(model(text=words()), tmp_path / "run")
     text = load_folder(tmp_path / "run").tokenizer
     assert text.encode("b") == [1]
     assert text.eos_ids == {1}
@@ -70,12 +70,8 @@ def test_training_a_loaded_model_does_not_change_the_file(saved):
     assert not torch.equal(loaded.embed.weight, load_folder(saved).embed.weight)
 
 
-def test_an_existing_folder_needs_replace(saved):
-    other = model(replace(CONFIG, layers=1))
-    with pytest.raises(FileExistsError, match="exists already"):
-        save_folder(other, saved)
-    assert run_config(saved).layers == 2
-    save_folder(other, saved, replace=True)
+def test_saving_replaces_a_saved_model(saved):
+    save(model(replace(CONFIG, layers=1)), saved)
     assert load_folder(saved).config.layers == 1
 
 
@@ -165,13 +161,13 @@ def test_wrong_weights_are_rejected(saved, change, message):
 
 
 def test_half_precision_weights_become_float32(tmp_path):
-    save_folder(model().half(), tmp_path / "run")
+    save(model().half(), tmp_path / "run")
     assert {parameter.dtype for parameter in load_folder(tmp_path / "run").parameters()} == {torch.float32}
 
 
 def test_half_precision_weights_stay_stored(tmp_path):
     half = model().half()
-    save_folder(half, tmp_path / "run")
+    save(half, tmp_path / "run")
     loaded = load_folder(tmp_path / "run", "stored")
     assert loaded.embed.pieces[0].format == F16
     assert {tensor.dtype for tensor in loaded.state_dict().values()} == {torch.float32}
@@ -203,7 +199,7 @@ def test_a_failed_save_leaves_no_files(tmp_path, monkeypatch):
 
     monkeypatch.setattr("unspool.models.loading.run_folder.write_safetensors", fail)
     with pytest.raises(OSError, match="disk full"):
-        save_folder(model(), tmp_path / "run")
+        save(model(), tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -221,7 +217,7 @@ def test_truncating_the_file_of_an_int8_model_is_safe(tmp_path):
     learned = replace(
         CONFIG, positions="learned", kv_heads=2, context=4096
     )  # a large matrix that is not packed
-    save_folder(TransformerLM(learned), tmp_path / "run")
+    save(TransformerLM(learned), tmp_path / "run")
     program = """
 import os, sys
 import unspool as us

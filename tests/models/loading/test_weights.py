@@ -11,7 +11,7 @@ from unspool.engine.stored_weights import StoredEmbedding, StoredLinear, StoredW
 from unspool.engine.weight_formats import F16, F32, INT8
 from unspool.heads import HEADS
 from unspool.models import TransformerConfig
-from unspool.models.loading.run_folder import load_folder, save_folder
+from unspool.models.loading.run_folder import load_folder, save
 from unspool.models.loading.weight_layout import SourcePart, TargetTensor
 from unspool.models.loading.weights import (
     MEMORY_ADVICE,
@@ -190,7 +190,7 @@ def test_stored_weights_give_equal_log_probabilities_in_every_head(head, tied):
 
 def test_a_stored_model_is_saved_as_float32(any_speaker, tmp_path):
     small, _ = int8(any_speaker.model)
-    save_folder(small, tmp_path / "run")
+    save(small, tmp_path / "run")
     again = load_folder(tmp_path / "run")
     assert storable_weights(again) == storable_weights(any_speaker.model)
     want, got = (model.start(PROMPTS)[0].logp_NV for model in (small, again))

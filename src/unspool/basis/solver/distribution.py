@@ -57,12 +57,8 @@ class Distribution:
         self.tail_squares_N = suffix_sums(self.head_N * self.head_N, float(tail_V @ tail_V))
         self._rank_V[new_N] = np.arange(known, n, dtype=np.int32)
 
-    def rank(self, i: int) -> int:
-        """The number of more probable tokens; the vocabulary size if i is not in the head."""
-        return int(self._rank_V[i])
-
     def ranks(self, tokens_Q: Indices) -> Indices:
-        """`rank` of several tokens."""
+        """The number of more probable tokens; the vocabulary size for tokens outside the head."""
         return self._rank_V[tokens_Q].astype(np.intp)
 
     def sample_tail(self, n: int, size: int) -> tuple[Indices, Array]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from scipy.linalg import lapack, solve_triangular
+from scipy.linalg import lapack, qr, solve_triangular
 
 from unspool.basis.arrays import Array, Indices
 from unspool.basis.solver.whitening import WhitenedMatrix
@@ -164,13 +164,17 @@ def solve_reduced(
     Differs from the paper: the initial sides are those of a Douglas–Rachford iterate, not of the regression
     on a subsample.
 
-    Symbols: λ = λ₀ − Nμ; λ₀ is the shortest λ with xᵢ·λ = 1 and xⱼ·λ = 0 for the hard tokens, N an
+    Symbols: λ = λ₀ − Nμ; λ₀, `start`, is the shortest λ with xᵢ·λ = 1 and xⱼ·λ = 0 for the hard tokens, N an
     orthonormal basis of their null space, so s = Xλ₀ − XN·μ. The proof computes the multipliers of hard
     tokens.
     """
-    frame = _NullSpace(_whitened_rows_float64(whitened, np.append(hard_H[hard_H != token], token)))
-    if not frame.is_usable:
+    fixed_CK = _whitened_rows_float64(whitened, np.append(hard_H[hard_H != token], token))
+    count = len(fixed_CK)
+    Q_KK, R_KC = qr(fixed_CK.T, check_finite=False)
+    if not (count < len(Q_KK) and np.abs(R_KC.diagonal()).min() > 1e-9 * np.abs(fixed_CK).max()):
         return
+    N_KJ = np.ascontiguousarray(Q_KK[:, count:])
+    start_K = Q_KK[:, :count] @ solve_triangular(R_KC[:count], np.eye(count)[:, -1], trans=1)
     usable_V = mass_V > 0
     usable_V[token] = usable_V[hard_H] = False
     free = min(free, int(np.count_nonzero(usable_V)))
@@ -182,16 +186,14 @@ def solve_reduced(
         free_F = np.argpartition(distance_V, free - 1)[:free]
         fixed_V = np.where(usable_V, y_V, 0.0)
         fixed_V[free_F] = 0
-        Z_FK, r_F = frame.split(_whitened_rows_float64(whitened, free_F))
+        X_FK = _whitened_rows_float64(whitened, free_F)
         glob_K = whitened.basis_MK.T @ whitened.combine(fixed_V[:, None])[:, 0]
-        across_1K, along_1 = frame.split(glob_K[None])
-        along = float(along_1[0])
-        method = InteriorPoint(
-            Z_FK, r_F, mass_V[free_F], slope, -across_1K[0], frame.to_unknowns(lam_K), y_V[free_F]
-        )
+        along, unknowns_J = float(glob_K @ start_K), -lam_K @ N_KJ
+        problem = (X_FK @ N_KJ, X_FK @ start_K, mass_V[free_F], slope, -glob_K @ N_KJ)
+        method = InteriorPoint(*problem, unknowns_J, y_V[free_F])
         if not _run(method, along, own_mass, spend):
             return
-        lam_K = frame.to_lambda(method.mu_K)
+        lam_K = start_K - N_KJ @ method.mu_K
         if not np.abs(lam_K).max() < 1e100:
             return
         fixed_V[free_F] = method.y_N
@@ -222,41 +224,3 @@ def _run(method: InteriorPoint, along: float, own_mass: float, spend: Callable[[
         if method.residual < MAX_RELATIVE_RESIDUAL * own_mass and is_decided:
             return True
     return method.residual < 1e-2 * own_mass
-
-
-class _NullSpace:
-    """Orthogonal coordinates whose first axes span the hard rows and xᵢ, the last of `fixed_CK`."""
-
-    def __init__(self, fixed_CK: Array) -> None:
-        count, width = fixed_CK.shape
-        self._reflectors_KC, self._tau, _, _ = lapack.dgeqrf(fixed_CK.T)
-        R_CC = np.triu(self._reflectors_KC[:count])
-        size_C = np.abs(R_CC.diagonal())
-        self.is_usable = count < width and bool((size_C > 1e-9 * np.abs(fixed_CK).max()).all())
-        self._count = count
-        if self.is_usable:
-            self._start_C = solve_triangular(R_CC, np.eye(count)[:, -1], trans=1)
-            padded_1K = np.append(self._start_C, np.zeros(width - count))[None]
-            self.start_K: Array = self._rotate(padded_1K, b"T")[0]
-            """λ₀"""
-
-    def _rotate(self, rows_FK: Array, transpose: bytes = b"N") -> Array:
-        """rows·Q, or rows·Qᵀ."""
-        size = max(1, len(rows_FK)) * 64
-        return np.asarray(lapack.dormqr(b"R", transpose, self._reflectors_KC, self._tau, rows_FK, size)[0])
-
-    def split(self, X_FK: Array) -> tuple[Array, Array]:
-        """XN and X·λ₀."""
-        rotated_FK = self._rotate(X_FK)
-        return np.ascontiguousarray(rotated_FK[:, self._count :]), rotated_FK[
-            :, : self._count
-        ] @ self._start_C
-
-    def to_unknowns(self, lam_K: Array) -> Array:
-        """μ of a λ."""
-        return -self._rotate(lam_K[None])[0, self._count :]
-
-    def to_lambda(self, mu_K: Array) -> Array:
-        """λ of a μ."""
-        moved_K: Array = self._rotate(np.append(np.zeros(self._count), mu_K)[None], b"T")[0]
-        return self.start_K - moved_K

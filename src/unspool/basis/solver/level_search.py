@@ -67,7 +67,6 @@ class LevelSearch:
             self._iteration += 1
             for candidate in self.candidates:
                 candidate.work += iteration_cost(rows, unknowns)
-                candidate.rows = max(candidate.rows, self.search.metric.n_hard + rows)
             upper_Q = self.search.upper_bounds()
             better = np.flatnonzero(upper_Q < self.best_Q)
             self.best_Q[better], self.best_KQ[:, better] = upper_Q[better], self.search.lam_KQ[:, better]
@@ -103,15 +102,19 @@ class LevelSearch:
 
     def _try_reject(self, columns: Indices, method: str) -> None:
         search, attempts = self.search, self.attempts
-        candidates = [self.candidates[q] for q in columns]
-        t_Q = TARGET_FACTOR * search.own_mass_Q[columns]
         if search.metric.rows.is_full:
-            for candidate, q, t in zip(candidates, columns, t_Q.tolist(), strict=True):
-                y_V = search.a_SQ[:, q].astype(np.float64)
-                attempts.try_reject_with_all_rows(candidate, y_V, t, method)
-        else:
+            for q in columns:
+                y_V, t = search.a_SQ[:, q].astype(np.float64), TARGET_FACTOR * float(search.own_mass_Q[q])
+                attempts.try_reject_with_all_rows(self.candidates[q], y_V, t, method)
+            return
+        repair = attempts.factors.repair(self._head)
+        columns = np.array([q for q in columns if self.candidates[q].spend(repair.cost)], dtype=np.intp)
+        if len(columns):
+            candidates, t_Q = (
+                [self.candidates[q] for q in columns],
+                TARGET_FACTOR * search.own_mass_Q[columns],
+            )
             tail = None if self._tail is None else self._tail.keep_columns(columns)
-            repair = attempts.factors.repair(self._head)
             attempts.try_reject(candidates, repair, search.multipliers(columns), t_Q, method, tail)
 
     def _drop(self, done_Q: NDArray[np.bool_]) -> None:

@@ -25,7 +25,7 @@ from unspool.basis.solver.lewis_metric import (
 from unspool.basis.solver.rejection_proof import FixedMultipliers, MultiplierRepair, fix_multipliers
 from unspool.basis.solver.whitening import WhitenedMatrix
 from unspool.basis.theory import slope_from_tau
-from unspool.basis.work import acceptance_cost, factorization_cost, rejection_cost, verification_cost
+from unspool.basis.work import acceptance_cost, factorization_cost
 
 # The fewest rows of a search level.
 MIN_LEVEL_ROWS = 256
@@ -103,7 +103,6 @@ class Candidate:
     """κp̂ᵢ/g(c); the κ rule predicts acceptance above 1."""
     low: float = 0.0
     high: float = inf
-    rows: int = 0
     is_likely_accepted: bool = False
     """The sampled rows did not balance the token, but no λ proved acceptance either."""
     budget: float = inf
@@ -153,7 +152,6 @@ class ProofAttempts:
         bounds = self.factors.evaluator.bound(lam_KQ, candidate_tokens(candidates), self.slope, metric)
         for q, candidate in enumerate(candidates):
             candidate.high = min(candidate.high, float(bounds.value_Q[q]))
-            candidate.rows = max(candidate.rows, int(bounds.rows_Q[q]))
             candidate.work += acceptance_cost(int(bounds.rows_Q[q]), len(lam_KQ))
             if bounds.proved_Q[q]:
                 self.record_verdict(
@@ -170,20 +168,6 @@ class ProofAttempts:
         tail: FixedMultipliers | None = None,
     ) -> None:
         """Try each candidate's multipliers y of the head, Σ yⱼw̃ⱼ ≈ t·w̃ᵢ."""
-        if not candidates:
-            return
-        cost = (rejection_cost if repair.metric.is_full_rank else verification_cost)(
-            len(y_NQ), self.factors.whitened.X_VK.shape[1]
-        )
-        at = [q for q, candidate in enumerate(candidates) if candidate.spend(cost)]
-        if not at:
-            return
-        if len(at) < len(candidates):
-            candidates, tail = (
-                [candidates[q] for q in at],
-                None if tail is None else tail.keep_columns(np.array(at)),
-            )
-            y_NQ, t_Q = y_NQ[:, at], t_Q[at]
         found, low_Q = repair.prove(y_NQ, t_Q, candidate_tokens(candidates), self.slope, tail)
         for candidate, certificate, low in zip(candidates, found, low_Q, strict=True):
             candidate.low = max(candidate.low, float(low))
@@ -193,6 +177,8 @@ class ProofAttempts:
     def try_reject_with_all_rows(self, candidate: Candidate, y_V: Array, t: float, method: str) -> None:
         """Try multipliers of the whole vocabulary; the head's are repaired, the others are fixed."""
         repair = self.factors.repair(min(4 * self.factors.first_level_rows, self.factors.dist.support))
+        if not candidate.spend(repair.cost):
+            return
         tail_V = y_V.copy()
         tail_V[repair.tokens_N] = 0
         tail_V[candidate.token] = 0
@@ -204,16 +190,9 @@ class ProofAttempts:
         self, candidate: Candidate, accepted: bool, method: str, certificate: Acceptance | Rejection | None
     ) -> None:
         """Set the candidate's verdict."""
+        bracket = (candidate.low, candidate.high)
         candidate.verdict = Verdict(
-            accepted,
-            candidate.token,
-            self.tau,
-            method,
-            certificate,
-            candidate.low,
-            candidate.high,
-            candidate.rows,
-            candidate.work,
+            accepted, candidate.token, self.tau, method, certificate, *bracket, candidate.work
         )
 
 

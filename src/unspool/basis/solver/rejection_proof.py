@@ -27,6 +27,7 @@ from unspool.basis.solver.distribution import Distribution
 from unspool.basis.solver.lewis_metric import LewisMetric
 from unspool.basis.solver.whitening import WhitenedMatrix
 from unspool.basis.verifier import Counterexample
+from unspool.basis.work import rejection_cost, verification_cost
 
 MARGIN = 1e-6
 MAX_REPAIRS = 12
@@ -75,6 +76,12 @@ class MultiplierRepair:
         self.tokens_N: Indices = dist.order_N[:n]
         self.mass_N: Array = dist.head_N[:n] * dist.kappa
         self._is_small = n * whitened.X_VK.shape[1] ** 2 <= MAX_PINV_COST
+
+    @cached_property
+    def cost(self) -> float:
+        """The cost of a proof."""
+        count = rejection_cost if self.metric.is_full_rank else verification_cost
+        return count(len(self.tokens_N), self.whitened.X_VK.shape[1])
 
     @cached_property
     def _rows_NM(self) -> Array | None:

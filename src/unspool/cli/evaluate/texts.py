@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from math import isfinite
@@ -19,12 +19,14 @@ from unspool.evaluate.text_files import SystemOutputs, read_outputs, read_system
 
 if TYPE_CHECKING:
     from unspool.evaluate.significance import Interval, PairedTest
+    from unspool.evaluate.summed_measure import SummedMeasure
     from unspool.evaluate.system_measures import SystemMeasures
 
 EXAMPLES = """examples:
   unspool evaluate texts answers.jsonl
   unspool evaluate texts beam.txt greedy.txt --references right.txt --json
   unspool evaluate texts nucleus.jsonl greedy.jsonl --model smollm2 --human people.jsonl --figure table.svg
+  unspool evaluate texts answers.jsonl --measure my_package:exclamations --trust-code
 
 Outputs are JSON lines with "text" and optionally "prompt", as `unspool generate --json` writes
 them, or plain lines. In a .tsv file, prompts are the first column, outputs and references the
@@ -36,6 +38,8 @@ measures:
   with --references   BLEU, chrF, TER, length ratio
   with --model        perplexity; and if there are prompts, fit, gain and similarity to them
   with --human        MAUVE; needs --model and at least 300 texts of each, which are cut to one length
+  with --measure      a measure of your own: the mean of a function from a text (or from a text and its
+                      reference) to a number; needs --trust-code
 
 Intervals are 95 % bootstrap intervals over texts (of MAUVE: the range over clusterings). p is from
 approximate randomisation against the first system.
@@ -55,6 +59,13 @@ approximate randomisation against the first system.
         default="words",
         help="tokens that diversity counts: words, or those of the model (default: %(default)s)",
     ),
+    option(
+        "--measure",
+        action="append",
+        default=[],
+        metavar="MODULE:FUNCTION",
+        help="also measure the mean of this function; may be repeated",
+    ),
     number("--samples", 1000, "samples for intervals and p"),
     add_seed_option,
     add_model_options,
@@ -68,12 +79,16 @@ def evaluate_texts(args: argparse.Namespace) -> Result:
     references = read_outputs(args.references, layout=layout, warn=print_message) if args.references else None
     human = read_outputs(args.human, "human", layout, warn=print_message) if args.human else None
     _check(args, systems, references)
+    functions = {name: _own_measure(name, references) for name in args.measure}
     prompts = [
         None if args.prompts is None and it.prompts is None else shared_prompts([it], args.prompts, layout)
         for it in systems
     ]
     model = load_model(args) if args.model is not None else None
     measures = _measure(args, systems, prompts, references, human, model)
+    for name, function in functions.items():
+        for measured, it in zip(measures, systems, strict=False):
+            measured.add(name.rpartition(":")[2], function(it.texts))
     intervals = [it.intervals(samples=args.samples, seed=args.seed) for it in measures]
     tests = _paired_tests(args, measures[: len(systems)])
     for measured in measures:
@@ -96,6 +111,28 @@ def _check(args: argparse.Namespace, systems: list[SystemOutputs], references: S
                 f"{system.name} has {len(system.texts)} outputs but {args.references} has "
                 f"{len(references.texts)} references: give one for each output"
             )
+
+
+def _own_measure(name: str, references: SystemOutputs | None) -> Callable[[Sequence[str]], SummedMeasure]:
+    """The mean of a user's function of a text, or of a text and its reference."""
+    from unspool.decode.arguments import function_of
+    from unspool.evaluate.summed_measure import mean_of
+    from unspool.plugins import import_plugin, is_plugin, one_line
+
+    if not is_plugin(name):
+        raise ValueError(f"--measure {name!r}: write module:function, such as my_package:my_metric")
+    function = import_plugin(name, "--measure")
+    others = [] if references is None or function_of(function, 1) else [references.texts]
+    if not function_of(function, 1 + len(others)):
+        raise ValueError(f"--measure {name!r} is not a function of a text, or of a text and its --references")
+
+    def measure(texts: Sequence[str]) -> SummedMeasure:
+        try:
+            return mean_of([float(function(*row)) for row in zip(texts, *others, strict=True)])
+        except Exception as error:  # of the user's function
+            raise ValueError(f"--measure {name!r} failed with {one_line(error)}") from error
+
+    return measure
 
 
 def _measure(

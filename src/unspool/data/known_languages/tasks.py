@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from datetime import date, timedelta
 from random import Random
@@ -107,53 +106,8 @@ def ordinal(number: int) -> str:
     return f"{number}{ending}"
 
 
-ONES = (
-    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven"),
-    *("twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"),
-)
-TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
-
-
 @dataclass(frozen=True)
-class NumberWords:
-    """Convert between digits and English words: "427" ↔ "four hundred twenty-seven".
-
-        n = 1000·thousands + rest,   each part = 100·hundreds + 10·tens + ones
-
-    American style, without "and". The number of digits is drawn first, so that short numbers are as frequent
-    as long ones.
-    """
-
-    digits: int = 6
-    """Maximum digits of a number, 1 to 6."""
-    to_words: bool = False
-    """Whether digits are the source, and words the target."""
-
-    def __post_init__(self) -> None:
-        check_count("digits", self.digits, most=6)
-
-    def pair(self, random: Random) -> tuple[str, str]:
-        """Sample a source and its target."""
-        digits = random.randint(1, self.digits)
-        number = random.randrange(10 ** (digits - 1) if digits > 1 else 0, 10**digits)
-        both = number_to_words(number), str(number)
-        return both[::-1] if self.to_words else both
-
-
-def number_to_words(number: int) -> str:
-    """Spell a number from 0 to 999,999."""
-    if number < 20:
-        return ONES[number]
-    for unit, name in ((1000, "thousand"), (100, "hundred")):
-        if number >= unit:
-            head, rest = divmod(number, unit)
-            return f"{number_to_words(head)} {name}" + (f" {number_to_words(rest)}" if rest else "")
-    tens, ones = divmod(number, 10)
-    return TENS[tens - 2] + (f"-{ONES[ones]}" if ones else "")
-
-
-@dataclass(frozen=True)
-class SymbolTask(ABC):
+class SymbolTask:
     """Rows of random symbols, whole numbers with spaces between them: "3 1 4".
 
     n ~ uniform(shortest … longest),   x₁ … xₙ ~ uniform(0 … symbols − 1)
@@ -172,9 +126,9 @@ class SymbolTask(ABC):
         if self.longest < self.shortest:
             raise ValueError(f"longest is {self.longest}, but shortest is {self.shortest}")
 
-    @abstractmethod
     def answer(self, row: list[int]) -> list[int]:
-        """Return the target of a row."""
+        """Return the target of a row: by default the row itself."""
+        return row
 
     def pair(self, random: Random) -> tuple[str, str]:
         """Sample a source and its target."""
@@ -183,30 +137,23 @@ class SymbolTask(ABC):
         return " ".join(map(str, row)), " ".join(map(str, self.answer(row)))
 
 
-@dataclass(frozen=True)
 class Copying(SymbolTask):
-    """Copy a row of symbols."""
-
-    def answer(self, row: list[int]) -> list[int]:
-        """y = x₁ x₂ … xₙ."""
-        return row
+    """Copy a row of symbols: y = x₁ x₂ … xₙ."""
 
 
-@dataclass(frozen=True)
 class Reversing(SymbolTask):
-    """Reverse a row of symbols."""
+    """Reverse a row of symbols: y = xₙ … x₂ x₁."""
 
     def answer(self, row: list[int]) -> list[int]:
-        """y = xₙ … x₂ x₁."""
+        """Return the target of a row."""
         return row[::-1]
 
 
-@dataclass(frozen=True)
 class Sorting(SymbolTask):
-    """Sort a row of symbols, the smallest first."""
+    """Sort a row of symbols, the smallest first: y₁ ≤ y₂ ≤ … ≤ yₙ, a permutation of x₁ … xₙ."""
 
     def answer(self, row: list[int]) -> list[int]:
-        """y₁ ≤ y₂ ≤ … ≤ yₙ, a permutation of x₁ … xₙ."""
+        """Return the target of a row."""
         return sorted(row)
 
 
@@ -214,7 +161,6 @@ TASKS: dict[str, type[Any]] = {
     "addition": Addition,
     "copy": Copying,
     "dates": Dates,
-    "number_words": NumberWords,
     "reverse": Reversing,
     "sort": Sorting,
 }

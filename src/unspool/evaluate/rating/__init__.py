@@ -17,17 +17,13 @@ from typing import TYPE_CHECKING
 from unspool.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from unspool.evaluate.rating.answers import SCALES as SCALES, Answer as Answer, Scale as Scale
+    from unspool.evaluate.rating.answers import SCALES as SCALES
     from unspool.evaluate.rating.rater_agreement import (
         alpha as alpha,
         alpha_measure as alpha_measure,
         bradley_terry_strengths as bradley_terry_strengths,
     )
-    from unspool.evaluate.rating.rating_report import (
-        RatingReport as RatingReport,
-        SystemRating as SystemRating,
-        report as report,
-    )
+    from unspool.evaluate.rating.rating_report import RatingReport as RatingReport, report as report
     from unspool.evaluate.rating.rating_set import (
         RatingItem as RatingItem,
         RatingSet as RatingSet,

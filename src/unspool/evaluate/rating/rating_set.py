@@ -19,14 +19,14 @@ from functools import cached_property
 from itertools import combinations
 from pathlib import Path
 from random import Random
-from typing import Any
 
+from unspool.config import build, convert
 from unspool.decode.arguments import as_whole, one_of, shown
 from unspool.errors import check_surrogates, replace_control_characters
-from unspool.evaluate.diversity import check_strings
+from unspool.evaluate.diversity import check_texts
 from unspool.evaluate.rating import answers as answers_module
 from unspool.evaluate.rating.answers import SCALES, Answer, Scale
-from unspool.io import new_file
+from unspool.io import new_file, read_bounded, read_json_object
 
 KIND = "unspool rating set 1"
 SET, KEY, ANSWERS = "set.json", "key.json", "answers.jsonl"
@@ -80,18 +80,15 @@ class RatingSet:
             raise FileNotFoundError(
                 f"{folder} does not contain {SET}: prepare a set first (unspool rate prepare)"
             )
-        data = _read_json(path)
         try:
+            data = read_json_object(path)
             if data["kind"] != KIND:
                 raise ValueError(f"its kind is {data['kind']!r}")
-            items = []
-            for it in data["items"]:
-                name, prompt, *texts = _strings(it["id"], it["prompt"], *it["texts"])
-                items.append(RatingItem(name, prompt, tuple(texts)))
+            items = convert(data["items"], tuple[RatingItem, ...], "items")
             scale = SCALES[data["scale"]]
             if any(len(it.texts) != scale.texts for it in items) or len({it.id for it in items}) < len(items):
                 raise ValueError("its items do not fit its scale")
-            return cls(folder, scale, int(data["seed"]), tuple(items))
+            return cls(folder, scale, int(data["seed"]), items)
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path}: not a rating set ({error})") from None
 
@@ -143,13 +140,10 @@ class RatingSet:
             raise FileNotFoundError(
                 f"{path} is missing: copy it from the folder in which the set was prepared"
             )
-        data = _read_json(path)
         try:
-            items = {
-                name: TextOrigins(int(it["prompt"]), tuple(_strings(*names) for names in it["systems"]))
-                for name, it in data["items"].items()
-            }
-            key = Key(_strings(*data["systems"]), items, tuple(_strings(a, b) for a, b in data["ties"]))
+            data = read_json_object(path)
+            items = {name: convert(it, TextOrigins, name) for name, it in data["items"].items()}
+            key = build(Key, {"systems": data["systems"], "items": items, "ties": data["ties"]}, "")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"{path}: not the key of a rating set ({error})") from None
         if set(key.items) != set(self.by_id):
@@ -170,19 +164,6 @@ def check_rater(rater: str) -> str:
             "do not start with = + - @"
         )
     return name
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: not JSON ({error}): restore the file from a copy") from None
-
-
-def _strings(*values: Any) -> tuple[str, ...]:
-    if not all(isinstance(it, str) for it in values):
-        raise TypeError(f"{values!r:.40} are not strings")
-    return values
 
 
 def prepare(
@@ -247,7 +228,7 @@ def _check_outputs(
     if len(systems) < least:
         raise ValueError(f"the scale {scale!r} needs at least {least} systems, found {len(systems)}")
     for name, texts in {"prompts": prompts, **systems}.items():
-        check_strings(texts, name)
+        check_texts(texts, name, strings=True)
         for index, text in enumerate(texts):
             check_surrogates(text, f"{name} {index}")
         if len(texts) != len(prompts):
@@ -260,7 +241,6 @@ def _check_outputs(
 
 
 FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
-MAX_SHEET_BYTES = 1 << 26
 
 
 def write_sheet(
@@ -319,11 +299,8 @@ def read_sheet(ratings: RatingSet, path: str | Path, *, rater: str | None = None
 
 
 def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
-    content = path.read_bytes()
-    if len(content) > MAX_SHEET_BYTES:
-        raise ValueError(f"{path} has {len(content):,} bytes, but at most {MAX_SHEET_BYTES:,} can be read")
     try:
-        text = content.decode("utf-8-sig")
+        text = read_bounded(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 ({error}): save the sheet as CSV UTF-8") from None
     header = text.partition("\n")[0]

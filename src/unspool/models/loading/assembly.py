@@ -15,14 +15,14 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from unspool.errors import escape_name
-from unspool.models.loading.weight_layout import SourcePart, TargetTensor, WeightLayout, plan_tensors
-from unspool.models.loading.weights import (
+from unspool.models.loading.weight_layout import (
+    SourcePart,
+    TargetTensor,
     TensorSource,
-    WeightFormat,
-    install_stored_weights,
-    read_weight,
-    storable_weights,
+    WeightLayout,
+    plan_tensors,
 )
+from unspool.models.loading.weights import WeightFormat, install_stored_weights, read_weight, storable_weights
 
 if TYPE_CHECKING:
     from unspool.interfaces import TokenizerLike

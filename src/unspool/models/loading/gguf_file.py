@@ -13,7 +13,6 @@ import math
 import mmap
 import struct
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -24,11 +23,11 @@ import torch
 from unspool.engine.stored_weights import StoredWeight
 from unspool.engine.weight_formats import GGML
 from unspool.errors import escape_name
+from unspool.models.loading.weight_layout import SourcePart, TensorSource
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from unspool.models.loading.weight_layout import SourcePart
 
 # GGUF's value types by number; a bool is one byte, strings (8) and arrays (9) have their own readers.
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -244,34 +243,21 @@ _ALIGNMENT = 4
 """Byte alignment of mapped numbers; files align to 32 bytes unless they set general.alignment."""
 
 
-@dataclass(frozen=True)
-class GGUFFile:
-    """An open GGUF file, as a `TensorSource`: metadata in memory, tensors on disk."""
+class GGUFFile(TensorSource):
+    """An open GGUF file: metadata in memory, tensors on disk."""
 
-    path: Path
-    metadata: dict[str, Any]
-    tensors: dict[str, GGUFTensor]
-    data: mmap.mmap
-
-    @property
-    def label(self) -> str:
-        """The path, for messages."""
-        return str(self.path)
-
-    @cached_property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shape of every tensor."""
-        return {name: tensor.shape for name, tensor in self.tensors.items()}
+    def __init__(
+        self, path: Path, metadata: dict[str, Any], tensors: dict[str, GGUFTensor], data: mmap.mmap
+    ) -> None:
+        self.path, self.metadata, self.tensors, self.data = path, metadata, tensors, data
+        self.label = str(path)
+        self.shapes = {name: tensor.shape for name, tensor in tensors.items()}
 
     def stored(self, part: SourcePart) -> StoredWeight | None:
-        """A matrix in its stored format: a view of the map, or a copy with deinterleaved rows.
-
-        None for vectors and for types without a kernel.
-        """
+        """A view of the map, or a copy with deinterleaved rows."""
         return self._packed(part) if len(self.tensors[part.source].shape) == 2 else None
 
     def fill(self, part: SourcePart, out: Tensor) -> None:
-        """Write the numbers of a tensor into `out`."""
         weight = self._packed(part)
         if weight is not None:
             weight.restore(out=out.view(weight.shape))
@@ -282,7 +268,6 @@ class GGUFFile:
         self.release(part)
 
     def release(self, part: SourcePart) -> None:
-        """Let the system drop the mapped pages of a tensor; they are read again on access."""
         tensor = self.tensors[part.source]
         if hasattr(mmap, "MADV_DONTNEED"):
             first = tensor.offset // mmap.PAGESIZE * mmap.PAGESIZE
@@ -307,7 +292,7 @@ class GGUFFile:
         elif tensor.offset % _ALIGNMENT:
             packed = packed.clone()
         weight = StoredWeight(kind, packed, (rows, columns))
-        self._check_finite(tensor, weight.is_finite())
+        self.check_finite(tensor.name, weight.is_finite())
         return weight
 
     def _dequantise(self, tensor: GGUFTensor, out: Tensor) -> None:
@@ -329,14 +314,8 @@ class GGUFFile:
                     f"{self.path}: tensor {tensor.name!r} is stored as {kind.name}, which the installed gguf "
                     "package cannot dequantise"
                 ) from None
-            self._check_finite(tensor, bool(np.isfinite(numbers).all()))
+            self.check_finite(tensor.name, bool(np.isfinite(numbers).all()))
             flat[start * block : start * block + numbers.size] = numbers
-
-    def _check_finite(self, tensor: GGUFTensor, is_finite: bool) -> None:
-        if not is_finite:
-            raise ValueError(
-                f"{self.path}: tensor {tensor.name!r} holds NaN or infinity: the file is damaged"
-            )
 
 
 def deinterleaved_rows(heads: int, rows: int) -> Tensor:

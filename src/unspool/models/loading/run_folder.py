@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from safetensors import SafetensorError
 from torch import Tensor
@@ -24,41 +24,18 @@ from unspool.models.loading.assembly import build_model, errors_with_label
 from unspool.models.loading.huggingface_export import check_tokenizer, write_huggingface
 from unspool.models.loading.safetensors_files import WEIGHTS, open_safetensors, write_safetensors
 from unspool.models.loading.weights import WeightFormat
-from unspool.models.lora import without_adapters
+from unspool.models.lora import merged_weights
 from unspool.tokenization.tokenizer import SETTINGS_FILE, TOKENIZER_FILE, Tokenizer
-
-if TYPE_CHECKING:
-    from unspool.interfaces import TokenizerLike
 
 CONFIG = "config.json"
 FORMAT, VERSION = "unspool", 1
 
 
-class Saveable(Protocol):
-    """A model with a configuration in MODELS."""
-
-    config: Any
-    tokenizer: TokenizerLike | None
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """The weights by name."""
-        ...
-
-
-def save_folder(model: Saveable, path: Path, *, replace: bool = False) -> None:
-    """Write the model to a folder atomically.
-
-    An existing folder is an error unless `replace` is set; readers then see either the old or the new model.
-    """
-    with new_folder(path, replace=replace) as folder:
-        write_run_folder(model, folder)
-
-
-def write_run_folder(model: Saveable, folder: Path) -> None:
-    """Write the files of a run folder into a temporary folder."""
+def write_run_folder(model: Any, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
+    """Write the files of a run folder into a temporary folder; `weights` replace those of the model."""
     config = {"format": FORMAT, "version": VERSION, "config": config_to_dict(model.config)}
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    write_safetensors(_unshared(model.state_dict()), folder / WEIGHTS)
+    write_safetensors(_unshared(merged_weights(model) if weights is None else weights), folder / WEIGHTS)
     if model.tokenizer is not None:
         check_tokenizer(model.tokenizer).save(folder)
 
@@ -111,7 +88,7 @@ def run_config(folder: Path) -> Any:
         return config_from_dict({"kind": kind, **config}, "config")
 
 
-def save(model: Saveable, folder: str | PathLike[str], *, format: str = "unspool") -> None:  # noqa: A002
+def save(model: Any, folder: str | PathLike[str], *, format: str = "unspool") -> None:  # noqa: A002
     """Write a model and its tokenizer to a folder; `us.load` restores the same log-probabilities.
 
         us.save(model, "folder");   us.load("folder")
@@ -139,7 +116,7 @@ def save(model: Saveable, folder: str | PathLike[str], *, format: str = "unspool
 
 FORMATS: dict[str, Callable[[Any, Path], None]] = {
     "huggingface": write_huggingface,
-    "unspool": lambda model, folder: write_run_folder(without_adapters(model), folder),
+    "unspool": write_run_folder,
 }
 
 

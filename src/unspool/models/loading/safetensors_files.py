@@ -6,8 +6,6 @@ Files of this package store a checksum in their metadata, which is verified on r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from torch import Tensor
 from unspool.engine.stored_weights import StoredWeight
 from unspool.engine.weight_formats import BF16, F16, F32, all_finite
 from unspool.io import checksum, read_json_object
-from unspool.models.loading.weight_layout import SourcePart
+from unspool.models.loading.weight_layout import SourcePart, TensorSource
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -30,19 +28,12 @@ _FLOATS = ("F64", "F32", "F16", "BF16")
 _FORMATS = {torch.float32: F32, torch.float16: F16, torch.bfloat16: BF16}
 
 
-@dataclass(frozen=True)
-class SafetensorsFiles:
-    """Named tensors on disk, memory-mapped on access."""
+class SafetensorsFiles(TensorSource):
+    """Named tensors on disk, memory-mapped on access; `files` are the open files by tensor name."""
 
-    label: str
-    """The file or folder, for messages."""
-    files: Mapping[str, Any]
-    """Tensor name → open file."""
-
-    @cached_property
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """The shape of every tensor."""
-        return {name: tuple(file.get_slice(name).get_shape()) for name, file in self.files.items()}
+    def __init__(self, label: str, files: Mapping[str, Any]) -> None:
+        self.label, self.files = label, files
+        self.shapes = {name: tuple(file.get_slice(name).get_shape()) for name, file in files.items()}
 
     def tensor(self, name: str) -> Tensor:
         """The tensor as a private map of the file, so that writing to it never reaches the disk."""
@@ -54,7 +45,6 @@ class SafetensorsFiles:
         return tensor
 
     def stored(self, part: SourcePart) -> StoredWeight | None:
-        """The matrix in its stored dtype, memory-mapped unless transposed; None for vectors."""
         if len(part.shape) != 2:
             return None
         tensor = self._rows(part)
@@ -63,17 +53,13 @@ class SafetensorsFiles:
         tensor = tensor.T.contiguous() if part.transposed else tensor
         rows, columns = tensor.shape
         weight = StoredWeight(_FORMATS[tensor.dtype], tensor.view(torch.uint8), (rows, columns))
-        self._check_finite(part.source, weight.is_finite())
+        self.check_finite(part.source, weight.is_finite())
         return weight
 
     def fill(self, part: SourcePart, out: Tensor) -> None:
-        """Write the numbers of a part into `out`."""
         tensor = self._rows(part)
         out.copy_(tensor.T if part.transposed else tensor)
-        self._check_finite(part.source, all_finite(out))
-
-    def release(self, part: SourcePart) -> None:
-        """Do nothing: the library maps the file in one piece."""
+        self.check_finite(part.source, all_finite(out))
 
     def _rows(self, part: SourcePart) -> Tensor:
         """The stored tensor without skipped rows."""
@@ -81,13 +67,6 @@ class SafetensorsFiles:
         if part.is_row:
             return tensor[0]
         return tensor[part.skipped_rows :] if part.skipped_rows else tensor
-
-    def _check_finite(self, name: str, is_finite: bool) -> None:
-        if not is_finite:
-            raise ValueError(
-                f"{self.label}: tensor {name!r} holds NaN or infinity: the file is damaged, or training "
-                "diverged"
-            )
 
 
 def open_safetensors(folder: Path) -> SafetensorsFiles:

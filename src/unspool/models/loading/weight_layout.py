@@ -10,6 +10,7 @@ Shapes: D width, H heads, K key–value heads, I head width, F inner width, V vo
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ import torch
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from unspool.engine.stored_weights import StoredWeight
     from unspool.models.transformer_shape import TransformerShape
 
 
@@ -76,6 +78,33 @@ class SourcePart:
     def is_identity(self) -> bool:
         """True if scale and offset leave the stored numbers unchanged."""
         return (self.scale, self.offset) == (1.0, 0.0)
+
+
+class TensorSource(ABC):
+    """Named tensors in one or several files. Reading NaN or infinity raises a ValueError."""
+
+    label: str
+    """The file or folder, for messages."""
+    shapes: Mapping[str, tuple[int, ...]]
+    """The shape of every tensor."""
+
+    @abstractmethod
+    def stored(self, part: SourcePart) -> StoredWeight | None:
+        """A matrix in its stored format; None for vectors and for types without a kernel."""
+
+    @abstractmethod
+    def fill(self, part: SourcePart, out: Tensor) -> None:
+        """Write the numbers of a part into `out`."""
+
+    def release(self, part: SourcePart) -> None:  # noqa: B027
+        """Allow the system to drop the mapped pages of a part that has been read, if it can."""
+
+    def check_finite(self, name: str, is_finite: bool) -> None:
+        if not is_finite:
+            raise ValueError(
+                f"{self.label}: tensor {name!r} holds NaN or infinity: the file is damaged, or training "
+                "diverged"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -31,38 +31,12 @@ from unspool.engine.weight_formats import F32
 from unspool.errors import is_out_of_memory
 from unspool.heads.softmax import Softmax, TiedSoftmax
 from unspool.models.encoders import RNNEncoder, TransformerEncoder
-from unspool.models.loading.weight_layout import SourcePart, TargetTensor
+from unspool.models.loading.weight_layout import SourcePart, TargetTensor, TensorSource
 from unspool.nn.linear import Linear
 
 WeightFormat = Literal["stored", "float32", "int8"]
 StackedWeights = tuple[StoredWeight, ...]
 """A matrix in its stored format: parts stacked by rows."""
-
-
-class TensorSource(Protocol):
-    """Named tensors in one or several files. Reading NaN or infinity raises a ValueError."""
-
-    @property
-    def label(self) -> str:
-        """The file or folder, for messages."""
-        ...
-
-    @property
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """The shape of every tensor in the file."""
-        ...
-
-    def stored(self, part: SourcePart) -> StoredWeight | None:
-        """A matrix in its stored format; None for vectors and for types without a kernel."""
-        ...
-
-    def fill(self, part: SourcePart, out: Tensor) -> None:
-        """Write the numbers of a part into `out`."""
-        ...
-
-    def release(self, part: SourcePart) -> None:
-        """Allow the system to drop the mapped pages of a part that has been read."""
-        ...
 
 
 WEIGHT_FORMATS: tuple[WeightFormat, ...] = get_args(WeightFormat)
