@@ -59,7 +59,7 @@ LLAMA = replace(
 class RandomFeed:
     """Words drawn like those of a language: few are frequent."""
 
-    per_epoch, carries = 50, False
+    per_epoch = 50
 
     def __init__(self) -> None:
         p = 1.0 / torch.arange(1, VOCABULARY + 1)

@@ -7,7 +7,7 @@ from unspool.data.batch import ragged_from_lists
 from unspool.data.batches import BATCHES, Bucketed, Packed
 from unspool.data.bucketing import BucketFeed
 from unspool.data.examples import Sequences
-from unspool.data.packing import CarriedFeed, PackFeed
+from unspool.data.packing import PackFeed
 
 TEXTS = Sequences(ragged_from_lists([[1, 5, 6, 2], [1, 7, 2], [1, 8, 9, 5, 6, 7, 2]]))  # 3, 2 and 6 positions
 ENDS = (1, 2)
@@ -84,11 +84,3 @@ def test_pairs_cannot_be_packed() -> None:
 def test_invalid_settings_are_refused(make, said: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(ValueError, match=said):
         make()
-
-
-def test_blocks_may_follow_each_other() -> None:
-    feed = Packed(2, 3, carry=True).feed(TEXTS, ENDS, 4, silence)
-    assert isinstance(feed, CarriedFeed)
-    assert (feed.rows, feed.length, feed.seed, feed.ends) == (2, 3, 4, ENDS)
-    whole = Packed(2, 3, carry=True).whole(TEXTS, ENDS, silence)
-    assert [batch.follows for batch in whole] == [None, 0, 1]

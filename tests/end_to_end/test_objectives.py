@@ -149,18 +149,15 @@ def test_a_reward_that_fails_stops_the_run_and_leaves_the_last_checkpoint(said, 
 
 
 def test_what_does_not_go_together_is_refused_before_anything_is_trained(tmp_path):
-    carried = {
+    recurrent = {
         **recipe([{"kind": "reinforce"}]),
         "data": {"kind": "language", "train": 50, "valid": 5},
-        "batches": {"kind": "packed", "rows": 2, "length": 6, "carry": True},
+        "batches": {"kind": "packed", "rows": 2, "length": 6},
         "model": {"kind": "rnn_lm", "width": 8, "layers": 1},
     }
-    del carried["tokenizer"]
-    with pytest.raises(ValueError, match=r"batches\.carry .* runs extra batches"):
-        us.train(carried, tmp_path / "carried")
+    del recurrent["tokenizer"]
     near = {
-        **carried,
-        "batches": {"kind": "packed", "rows": 2, "length": 6},
+        **recurrent,
         "auxiliary": [{"kind": "attention_near"}],
     }
     with pytest.raises(ValueError, match="needs a Transformer, but RNNLM"):

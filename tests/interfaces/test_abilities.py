@@ -53,7 +53,7 @@ def test_an_ability_is_the_model():
     model = TrigramConfig(vocab_size=5, width=4, inner_width=3).build()
     assert model.rewindable is model
     assert model.output_matrix is model.embed.weight
-    assert (model.layered, model.prompt_reading, model.carrying, model.labels) == (None,) * 4
+    assert (model.layered, model.prompt_reading, model.labels) == (None,) * 3
     assert (model.engine, Plain().engine) == ("torch", None)
 
 

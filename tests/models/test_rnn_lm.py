@@ -1,7 +1,6 @@
 import pytest
 import torch
 
-from unspool.data.batch import Batch
 from unspool.models.rnn_lm import RNNConfig
 
 SHAPE = {"vocab_size": 9, "width": 6}
@@ -20,43 +19,6 @@ def test_by_its_equation():
             out, h = model.rnn.step(model.embed.weight[token][None], h)
         want = (out @ model.embed.weight.T).log_softmax(-1)
         torch.testing.assert_close(model(torch.tensor([[3, 4]]))[:, -1], want)
-
-
-def a_batch(tokens, begin=None):
-    tokens = torch.tensor(tokens)
-    weights = torch.ones_like(tokens).float()
-    return Batch(tokens, torch.tensor([tokens.shape[1]] * len(tokens)), tokens, weights, begin_NLS=begin)
-
-
-@pytest.mark.parametrize("cell", ["gru", "lstm"])
-def test_blocks_that_go_on_are_one_long_row(cell):
-    model = make(cell=cell, layers=2)
-    rows = torch.randint(9, (3, 12)).tolist()
-    begin, parts = None, []
-    for at in range(0, 12, 4):
-        parts.append(model.hidden_for(a_batch([row[at : at + 4] for row in rows], begin)))
-        begin = model.take_end()
-        assert not begin.requires_grad
-    torch.testing.assert_close(torch.cat(parts, dim=1), model.hidden_for(a_batch(rows)))
-    assert model.carrying is model
-
-
-def test_no_gradient_passes_from_block_to_block():
-    model = make()
-    model.hidden_for(a_batch([[3, 4]]))
-    model.hidden_for(a_batch([[5, 6]], model.take_end())).sum().backward()
-    assert model.embed.weight.grad[[3, 4]].abs().sum() == 0.0
-    assert model.embed.weight.grad[[5, 6]].abs().sum() > 0.0
-
-
-def test_an_end_is_taken_once():
-    model = make()
-    with pytest.raises(ValueError, match="no batch has been read"):
-        model.take_end()
-    model.hidden_for(a_batch([[3, 4]]))
-    model.take_end()
-    with pytest.raises(ValueError, match="no batch has been read"):
-        model.take_end()
 
 
 def test_there_is_no_limit_of_context():

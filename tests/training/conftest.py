@@ -1,16 +1,13 @@
 """A model of a few hundred weights, rows of a made-up language, and runs of them."""
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from unspool.data import CarriedFeed, carried_batches
 from unspool.data.batch import Batch
 from unspool.heads.kerbs import Kerbs
 from unspool.interfaces import Abilities
-from unspool.models.rnn_lm import RNNConfig
 from unspool.objectives import CrossEntropy
 from unspool.training.run_state import Run
 from unspool.training.settings import TrainSettings
@@ -60,7 +57,6 @@ class TinyModel(nn.Module, Abilities):
 class CountingFeed:
     """Rows of unequal lengths; the next token is the last one plus one, or sometimes two."""
 
-    carries = False
 
     def __init__(self, seed=0, per_epoch=7, rows=3, longest=6):
         self.seed, self.per_epoch, self.rows, self.longest = seed, per_epoch, rows, longest
@@ -112,24 +108,3 @@ def tiny():
 def write():
     """Writes the tiny model's weights."""
     return write_tiny
-
-
-@pytest.fixture
-def carrying():
-    """Makes a run of a tiny recurrent model that carries what it remembers from block to block."""
-
-    def make(rows=2, length=4, accumulate=1, seed=0, dropout=0.1, **settings):
-        stream = np.random.default_rng(1).integers(4, VOCAB, 200)
-        torch.manual_seed(seed)
-        model = RNNConfig(vocab_size=VOCAB, width=6, layers=2, dropout=dropout).build()
-        options = {"updates": 12, "lr": 0.02, "validate_every": 5, "checkpoint_every": 3, **settings}
-        return Run(
-            model,
-            CrossEntropy(),
-            CarriedFeed(stream, rows, length, seed, accumulate=accumulate),
-            TrainSettings(accumulate=accumulate, **options),
-            valid=carried_batches(stream[:50], rows, length),
-            seed=seed,
-        )
-
-    return make

@@ -118,22 +118,6 @@ def test_stopped_and_resumed_is_bit_equal(recipe, tmp_path):
         assert torch.equal(resumed.state_dict()[name], it)
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
-def test_a_model_that_carries_is_resumed_bit_equal(recipe, tmp_path, accumulate):
-    recipe["batches"] = {"kind": "packed", "rows": 2, "length": 8, "carry": True}
-    recipe["model"] = {"kind": "rnn_lm", "width": 12, "dropout": 0.1}
-    recipe["train"]["accumulate"] = accumulate
-    whole = train(recipe, tmp_path / "whole")
-    with pytest.raises(Stopped):
-        train(recipe, tmp_path / "run", reporter=StopAt(7))
-    resumed = train(recipe, tmp_path / "run", resume=True, reporter=StopAt(None))
-    for name, it in whole.state_dict().items():
-        assert torch.equal(resumed.state_dict()[name], it)
-    recipe["model"] = {**MODEL, "dropout": 0.1}
-    with pytest.raises(ValueError, match=r"batches\.carry needs a model"):
-        train(recipe, tmp_path / "other")
-
-
 def test_a_finished_run_can_be_made_longer(recipe, tmp_path):
     recipe["train"]["final"] = "last"
     long = train(recipe, tmp_path / "long")

@@ -29,7 +29,6 @@ class Rows:
 
     per_epoch = 100
 
-    carries = False
 
     def __init__(self, whole, cuts):
         self.parts = [slice(a, b) for a, b in zip([0, *cuts], [*cuts, len(whole.inputs_NT)], strict=True)]
@@ -254,30 +253,3 @@ def test_batches_without_a_target_are_refused(tiny):
     run = tiny(objective=Nothing())
     with pytest.raises(ValueError, match=r"update 1: batches \[0\] have no targets"):
         apply_update(run)
-
-
-def test_a_batch_begins_where_the_one_that_it_follows_ended(carrying):
-    run = carrying(accumulate=2, dropout=0.0)
-    seen = []
-    original = run.model.hidden_for
-
-    def hidden_for(batch):
-        seen.append(batch.begin_NLS)
-        return original(batch)
-
-    run.model.hidden_for = hidden_for
-    ends = {}
-    for _ in range(3):
-        apply_update(run)
-        ends |= run.carried
-    assert seen[0] is seen[1] is None
-    for number in (2, 3, 4, 5):
-        assert torch.equal(seen[number], ends[number - 2])
-    assert sorted(run.carried) == [4, 5]  # no more is kept than is needed
-
-
-def test_an_epoch_begins_anew(carrying):
-    run = carrying(length=30)
-    for _ in range(run.feed.per_epoch):
-        apply_update(run)
-    assert run.batch(run.feed.per_epoch).begin_NLS is None

@@ -78,33 +78,6 @@ def test_nothing_to_validate_on_is_refused(tiny):
         validate(run)
 
 
-def test_a_model_that_carries_reads_every_lane_in_one_piece(carrying):
-    run = carrying(dropout=0.0)
-    lanes = [
-        torch.cat([batch.inputs_NT[row, : batch.lengths_N[row]] for batch in run.valid]) for row in (0, 1)
-    ]
-    nll = weight = 0.0
-    for lane, targets in zip(lanes, (torch.cat([b.targets_NU[r, : b.lengths_N[r]] for b in run.valid]) for r in (0, 1)), strict=True):  # fmt: skip
-        logp = run.model.eval()(lane[None])[0]
-        nll -= logp.gather(1, targets[:, None]).sum().item()
-        weight += len(targets)
-    assert weight == 49
-    assert validate(run).nll == pytest.approx(nll / weight, rel=1e-5)
-
-
-def test_all_processes_read_what_is_carried_and_each_batch_is_counted_once(carrying):
-    whole = validate(carrying(dropout=0.0)).nll
-    parts = []
-    for rank in (0, 1):
-        run = carrying(dropout=0.0)
-        run.processes = Half(rank)
-        validate(run)
-        parts.append(run.processes.asked)
-    (a, b, *_), (c, d, *_) = parts
-    assert (a + c) / (b + d) == pytest.approx(whole)
-    assert b + d == 49
-
-
 def test_accuracy_by_hand(tiny):
     run = tiny(dropout=0.5)
     run.model.labels = tuple("abcdefghijk")  # as if its tokens were labels
@@ -173,7 +146,7 @@ def validated(kind, objective=None, change=None):
 
 
 class Feed:
-    per_epoch, carries = 1, False
+    per_epoch = 1
 
 
 def padded(rows):

@@ -29,12 +29,7 @@ if TYPE_CHECKING:
         Parallel as Parallel,
         TaggedLines as TaggedLines,
     )
-    from unspool.data.packing import (
-        CarriedFeed as CarriedFeed,
-        PackFeed as PackFeed,
-        carried_batches as carried_batches,
-        stream_batches as stream_batches,
-    )
+    from unspool.data.packing import PackFeed as PackFeed, stream_batches as stream_batches
     from unspool.data.preparation import PreparedData as PreparedData, prepare as prepare
     from unspool.data.rows import Data as Data, OwnTokenizer as OwnTokenizer
 

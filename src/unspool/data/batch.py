@@ -43,10 +43,6 @@ class Batch:
     source_NS: Tensor | None = None
     """Input of the encoder of an encoder–decoder."""
     source_lengths_N: Tensor | None = None
-    follows: int | None = None
-    """The number of the batch that these rows continue, if hidden states are carried over."""
-    begin_NLS: Tensor | None = None
-    """Hidden states at the end of that batch."""
     seeds_N: Tensor | None = None
     """Seeds of each row's random numbers, so that they do not depend on the rest of the batch. Without seeds,
     torch's generator is used."""
@@ -73,8 +69,8 @@ class Batch:
 
     def to(self, device: Any) -> Batch:
         """Return the batch on another device."""
-        found = {it.name: getattr(self, it.name) for it in fields(self)}
-        return Batch(**{name: it.to(device) if hasattr(it, "to") else it for name, it in found.items()})
+        tensors = (getattr(self, it.name) for it in fields(self))
+        return Batch(*(None if tensor is None else tensor.to(device) for tensor in tensors))
 
 
 @dataclass(frozen=True, eq=False)

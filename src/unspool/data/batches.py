@@ -11,7 +11,7 @@ import numpy as np
 from unspool.data.batch import Batch
 from unspool.data.bucketing import BucketFeed, bucketed_batches
 from unspool.data.examples import Examples, SelectedExamples, Sequences
-from unspool.data.packing import CarriedFeed, PackFeed, carried_batches, stream_batches
+from unspool.data.packing import PackFeed, stream_batches
 from unspool.interfaces import Feed
 
 Notify = Callable[[str], None]
@@ -78,8 +78,6 @@ class Packed:
     """Blocks in a batch."""
     length: int = 128
     """Tokens in a block."""
-    carry: bool = False
-    """Blocks continue each other, and an rnn_lm carries its hidden state from one to the next."""
 
     takes_streams: ClassVar[bool] = True
 
@@ -95,14 +93,14 @@ class Packed:
     def feed(self, examples: Examples, ends: tuple[int, int], seed: int, say: Notify) -> Feed:
         """Return training batches."""
         del say
-        kind, texts = CarriedFeed if self.carry else PackFeed, _require_texts(examples)
-        return kind(texts.target.values, self.rows, self.length, seed, ends, texts.target_counts)
+        texts = _require_texts(examples)
+        return PackFeed(texts.target.values, self.rows, self.length, seed, ends, texts.target_counts)
 
     def whole(self, examples: Examples, ends: tuple[int, int], say: Notify) -> list[Batch]:
         """Return validation batches: every token once."""
         del say
-        whole, texts = carried_batches if self.carry else stream_batches, _require_texts(examples)
-        return whole(texts.target.values, self.rows, self.length, ends, texts.target_counts)
+        texts = _require_texts(examples)
+        return stream_batches(texts.target.values, self.rows, self.length, ends, texts.target_counts)
 
 
 def _require_texts(examples: Examples) -> Sequences:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from random import Random
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -43,9 +42,6 @@ class BucketFeed:
     _cuts: Ints = field(init=False, repr=False)
     _known: dict[int, tuple[Ints, Ints]] = field(init=False, repr=False, default_factory=dict)
     """Cache of the last epoch used."""
-
-    carries: ClassVar[bool] = False
-    """Batches are independent."""
 
     def __post_init__(self) -> None:
         ranks_N, widths_N = _rank_by_length(self.examples, self.tokens)
@@ -136,8 +132,6 @@ class ResegmentedFeed:
     source: Segmenter | None
     limit: int
     seed: int = 0
-
-    carries: ClassVar[bool] = False
 
     @property
     def per_epoch(self) -> int:

@@ -12,8 +12,8 @@ same block boundaries in every epoch (o = 0).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +27,8 @@ _OFFSET, _BLOCKS = 0, 1
 
 
 @dataclass(frozen=True, eq=False)
-class StreamFeed:
-    """An endless sequence of batches of blocks of a stream; each is a pure function of its number."""
+class PackFeed:
+    """An endless sequence of batches of blocks in random order; each is a pure function of its number."""
 
     stream: npt.NDArray[Any]
     """All tokens concatenated; may be a memory-mapped file."""
@@ -42,21 +42,10 @@ class StreamFeed:
     counts: npt.NDArray[Any] | None = None
     """1 for each token that is a target; None: all except BOS after EOS."""
 
-    def _blocks(self, starts_N: Ints, stops_N: Ints) -> Batch:
-        return batch_of_blocks(self.stream, starts_N, stops_N, self.ends, self.counts)
-
-
-@dataclass(frozen=True, eq=False)
-class PackFeed(StreamFeed):
-    """Blocks in random order."""
-
     _target_starts: Ints | None = field(init=False, repr=False, default=None)
     """Starts of the blocks with targets, if `counts` is given."""
     _cached_epoch: dict[int, Ints] = field(init=False, repr=False, default_factory=dict)
     """Cache of the last epoch used."""
-
-    carries: ClassVar[bool] = False
-    """Batches are independent."""
 
     def __post_init__(self) -> None:
         _check_stream(len(self.stream), 1 if self.counts is not None else self.length)
@@ -87,7 +76,7 @@ class PackFeed(StreamFeed):
         epoch, at = divmod(number, self.per_epoch)
         starts_N = self._epoch(epoch)[at * self.rows : (at + 1) * self.rows]
         stops_N = np.minimum(starts_N + self.length, len(self.stream) - 1)
-        return self._blocks(starts_N, stops_N)
+        return batch_of_blocks(self.stream, starts_N, stops_N, self.ends, self.counts)
 
     def _epoch(self, epoch: int) -> Ints:
         """Return the start of each block, shuffled."""
@@ -155,72 +144,3 @@ def _check_stream(tokens: int, length: int) -> None:
             f"the text has {tokens} tokens, fewer than one block of {length} and its next token: "
             "give more text or a smaller length"
         )
-
-
-@dataclass(frozen=True, eq=False)
-class CarriedFeed(StreamFeed):
-    """Blocks in text order, for a recurrent model that carries its hidden state from batch to batch.
-
-        segment r  stream[o + rTL … o + (r + 1)TL],  T blocks each, L = length, o is random in every epoch
-        batch t    block t of every segment: it continues batch t − 1
-
-    The final state of a block is the initial state of the next one, without its gradient: truncated
-    backpropagation through time, Williams & Peng 1990 (papers.bib: williams1990efficient). If an update
-    accumulates A batches, each of them has different segments, and batch n continues batch n − A, so that
-    several processes can share an update. The first batches of an epoch start without a state. A row of a
-    batch is a segment.
-    """
-
-    accumulate: int = 1
-    """A: batches per update, each with different segments."""
-
-    carries: ClassVar[bool] = True
-    """Batches continue each other."""
-
-    def __post_init__(self) -> None:
-        if self.blocks < 1:
-            raise ValueError(
-                f"the text has {len(self.stream)} tokens, fewer than a block of {self.length} and its next "
-                f"token for each of {self.rows * self.accumulate} rows: give more text or fewer rows"
-            )
-
-    @property
-    def blocks(self) -> int:
-        """T: blocks in a segment."""
-        return (len(self.stream) - 1) // (self.rows * self.accumulate) // self.length
-
-    @property
-    def per_epoch(self) -> int:
-        """Batches in an epoch."""
-        return self.blocks * self.accumulate
-
-    def batch(self, number: int) -> Batch:
-        """Return the batch with this number, counted from 0 over all epochs."""
-        epoch, at = divmod(number, self.per_epoch)
-        block, which = divmod(at, self.accumulate)
-        segment = self.blocks * self.length
-        spare = len(self.stream) - 1 - self.rows * self.accumulate * segment
-        first = random_below(spare + 1, self.seed, epoch) + which * self.rows * segment + block * self.length
-        starts_N = first + np.arange(self.rows, dtype=np.int64) * segment
-        batch = self._blocks(starts_N, starts_N + self.length)
-        return replace(batch, follows=number - self.accumulate if block else None)
-
-
-def carried_batches(
-    stream: npt.NDArray[Any],
-    rows: int,
-    length: int,
-    ends: tuple[int, int] | None = None,
-    counts: npt.NDArray[Any] | None = None,
-) -> list[Batch]:
-    """Return batches with every token except the first as a target; batch i continues batch i − 1."""
-    targets = len(stream) - 1
-    segment = -(-targets // rows)
-    starts_N = np.arange(rows, dtype=np.int64) * segment
-    stops_N = np.minimum(starts_N + segment, targets)
-    batches: list[Batch] = []
-    for at in range(0, segment, length):
-        until_N = np.minimum(starts_N + at + length, stops_N)
-        batch = batch_of_blocks(stream, np.minimum(starts_N + at, until_N), until_N, ends, counts)
-        batches.append(replace(batch, follows=len(batches) - 1 if batches else None))
-    return batches

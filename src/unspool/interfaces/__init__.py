@@ -20,7 +20,6 @@ from unspool.interfaces.model import (
     Abilities as Abilities,
     AttentionReading as AttentionReading,
     AttentionStack as AttentionStack,
-    Carrying as Carrying,
     Detokenizer as Detokenizer,
     FinishReason as FinishReason,
     Forking as Forking,

@@ -154,10 +154,6 @@ class InspectionAbilities(Protocol):
     def source_attention_reading(self) -> SourceAttentionReading | None:
         return None
 
-    @property
-    def carrying(self) -> Carrying | None:
-        return None
-
 
 class Abilities(TextAbilities, DecodingAbilities, InspectionAbilities, Protocol):
     """All optional abilities, none of them present: a model inherits from this and overrides what it has."""
@@ -290,14 +286,6 @@ class Infilling(Protocol):
     ) -> tuple[Tensor, Tensor | None]:
         """(N, T, D), the hidden states of masked texts, `batch.inputs_NT`; and (N, L), log p of every length,
         or None. The attention is appended to `stacks` if it is given."""
-        ...
-
-
-class Carrying(Protocol):
-    """Reads `Batch.begin_NLS`, the state in which the previous rows ended."""
-
-    def take_end(self) -> Tensor:
-        """(N, L, S): the state at the end of the rows of the last batch, without gradient."""
         ...
 
 

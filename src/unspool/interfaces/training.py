@@ -23,11 +23,6 @@ class Feed(Protocol):
         """Batches of one epoch; the same for every epoch."""
         ...
 
-    @property
-    def carries(self) -> bool:
-        """True if rows continue those of an earlier batch (`Batch.follows`)."""
-        return False
-
     def batch(self, number: int) -> Batch: ...
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -68,32 +68,14 @@ class RNNLM(LanguageModel):
         self.dropout = nn.Dropout(c.dropout)
         self.rnn = CELLS[c.cell](c.width, c.width, c.layers, dropout=c.dropout)
         self.head: Any = self.new_head(c.tied)
-        self._end_NLS: Tensor | None = None
-
-    @property
-    def carrying(self) -> Self:
-        """Its rows may go on where those of an earlier batch ended."""
-        return self
 
     def hidden(self, tokens_NT: Tensor) -> Tensor:
         """(N, T) → (N, T, D): what the head reads at every position."""
-        return self._read(tokens_NT, None)[0]
+        out_NTD, _ = self.rnn.read(self.dropout(self.embed(tokens_NT)))
+        return self.dropout(out_NTD)
 
     def hidden_for(self, batch: Batch) -> Tensor:
-        hidden_NTD, end_NLS = self._read(batch.inputs_NT, batch.begin_NLS)
-        self._end_NLS = end_NLS.detach()
-        return hidden_NTD
-
-    def take_end(self) -> Tensor:
-        """(N, L, S): what it remembered at the end of the last batch's rows, without gradient."""
-        if self._end_NLS is None:
-            raise ValueError("no batch has been read since the end of the last one was taken")
-        end_NLS, self._end_NLS = self._end_NLS, None
-        return end_NLS
-
-    def _read(self, tokens_NT: Tensor, begin_NLS: Tensor | None) -> tuple[Tensor, Tensor]:
-        out_NTD, end_NLS = self.rnn.read(self.dropout(self.embed(tokens_NT)), begin_NLS)
-        return self.dropout(out_NTD), end_NLS
+        return self.hidden(batch.inputs_NT)
 
     @inference_method
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, RNNState]:

@@ -52,10 +52,6 @@ class ProcessGroup:
         """Return this process's part of a tensor that every process has, sharded like `like`."""
         return full
 
-    def all_gather(self, tensor: Tensor) -> list[Tensor]:
-        """Gather tensors of equal shape from all processes, in rank order."""
-        return [tensor]
-
     def wait(self) -> None:
         """Wait for all processes."""
 
@@ -83,12 +79,6 @@ class Replicated(ProcessGroup):
         dist.all_reduce(total)
         summed: list[float] = total.tolist()
         return summed
-
-    def all_gather(self, tensor: Tensor) -> list[Tensor]:
-        """Gather with all_gather."""
-        found = [torch.empty_like(tensor) for _ in range(self.size)]
-        dist.all_gather(found, tensor.contiguous())
-        return found
 
     def wait(self) -> None:
         """Wait for all processes."""

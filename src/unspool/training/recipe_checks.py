@@ -25,7 +25,6 @@ from unspool.training.settings import TrainSettings
 
 if TYPE_CHECKING:
     from unspool.data.batch import Batch
-    from unspool.interfaces import Feed
     from unspool.training.recipe import Recipe
     from unspool.training.resumption import Change
 
@@ -73,17 +72,15 @@ def _contradictions(recipe: Recipe) -> Iterator[str]:
         yield 'tokenizer.dropout needs batches of whole texts: set batches.kind = "bucketed"'
 
 
-def check_built_run(recipe: Recipe, model: Any, feed: Feed, valid: Sequence[Batch]) -> None:
+def check_built_run(recipe: Recipe, model: Any, valid: Sequence[Batch]) -> None:
     """Refuse settings that the model or the data does not support."""
-    _raise_first(_unsupported(recipe, model, feed, valid))
+    _raise_first(_unsupported(recipe, model, valid))
 
 
-def _unsupported(recipe: Recipe, model: Any, feed: Feed, valid: Sequence[Batch]) -> Iterator[str]:
+def _unsupported(recipe: Recipe, model: Any, valid: Sequence[Batch]) -> Iterator[str]:
     name, measure, objective = type(model).__name__, recipe.train.measure, recipe.total_objective
     if model.infilling is not None and not objective.hides:
         yield f'a {name} needs a masking objective: set objective.kind = "masked" or "masked_diffusion"'
-    if objective.own_batches and feed.carries:
-        yield "batches.carry does not work with an objective that runs extra batches: set it to false"
     if measure != "loss" and not valid:
         yield f'train.measure = "{measure}" needs held-out pairs: give data.valid or valid_lines'
     if measure != "loss" and not model.is_encoder_decoder:

@@ -10,14 +10,13 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from unspool.config import to_dict
-from unspool.data import CarriedFeed, PreparedData, prepare
+from unspool.data import PreparedData, prepare
 from unspool.data.bucketing import with_bpe_dropout
 from unspool.data.encoded_store import FileHashes, hash_files
 from unspool.interfaces import Model
@@ -151,8 +150,6 @@ def start_run(
 ) -> Run:
     """Return a run before its first update, with the given model or a new one."""
     feed = prepared.train
-    if isinstance(feed, CarriedFeed):
-        feed = replace(feed, accumulate=recipe.train.accumulate)
     seed_torch(recipe.seed, "weights")
     base = None
     if recipe.pretrained is not None:
@@ -164,7 +161,7 @@ def start_run(
         model = recipe.model_config(tokenizer.vocab_size, prepared.labels, sources).build(tokenizer)
     if recipe.train.recompute:
         enable_checkpointing(model)
-    check_built_run(recipe, model, feed, prepared.valid)
+    check_built_run(recipe, model, prepared.valid)
     recipe.total_objective.check(model)
     if recipe.train.measure != "loss":
         score_function(recipe.train.measure)

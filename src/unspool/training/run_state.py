@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -16,8 +16,6 @@ from unspool.models.lora import adapter_weights, merged_weights
 from unspool.training.distributed import ProcessGroup
 from unspool.training.optim import AdamW, Constant, Schedule
 from unspool.training.settings import TrainSettings
-
-CARRIED = "carried"
 
 
 @dataclass
@@ -85,31 +83,13 @@ class Run:
         self.model = model.to(settings.device)
         self.objective, self.feed, self.settings, self.seed = objective, feed, settings, seed
         self.valid, self.schedule, self.hooks, self.base = valid, schedule or Constant(), hooks, base
-        self.carries = feed.carries
-        if self.carries and model.carrying is None:
-            raise ValueError(
-                f"batches.carry needs a model with a hidden state, but this is a {type(model).__name__}: "
-                'choose model.kind = "rnn_lm", or set batches.carry to false'
-            )
         self.forward_pass = self.processes.wrap(self.model)
         self.optimizer = AdamW(self.model.named_parameters(), settings)
         self.progress = Progress()
-        self.carried: dict[int, Tensor] = {}
-        """Batch number → final hidden state, for the batches of the last update."""
 
     def batch(self, number: int) -> Batch:
-        """Return the batch with this number and its initial hidden state."""
-        return self.begun(self.feed.batch(number), self.carried).to(self.settings.device)
-
-    def begun(self, batch: Batch, ends: Mapping[int, Tensor]) -> Batch:
-        """Add the final hidden state of the batch that this batch continues."""
-        return batch if batch.follows is None else replace(batch, begin_NLS=ends[batch.follows])
-
-    def take_end(self) -> Tensor:
-        """Return the final hidden state of the last batch."""
-        model: Any = self.model
-        end_NLS: Tensor = model.take_end()
-        return end_NLS
+        """Return the batch with this number on the run's device."""
+        return self.feed.batch(number).to(self.settings.device)
 
     @property
     def clock(self) -> Clock:
@@ -129,12 +109,10 @@ class Run:
         return {name: self._kept(tensor) for name, tensor in merged_weights(self.model).items()}
 
     def training_state(self) -> dict[str, Tensor]:
-        """Gather optimizer, hook and carried tensors on the CPU. All processes must call it."""
+        """Gather optimizer and hook tensors on the CPU. All processes must call it."""
         kept = {f"optimizer/{name}": self._kept(it) for name, it in self.optimizer.moments().items()}
         for at, hook in enumerate(self.hooks):
             kept |= {f"hooks/{at}/{name}": self._kept(it) for name, it in hook.state().items()}
-        if self.carried:
-            kept[CARRIED] = self._all_carried()
         return kept
 
     def restore(self, weights: Mapping[str, Tensor], state: Mapping[str, Tensor], progress: Progress) -> None:
@@ -152,18 +130,6 @@ class Run:
                 {key.removeprefix(begins): it for key, it in state.items() if key.startswith(begins)}
             )
         self.progress = progress
-        if CARRIED in state:
-            first = (progress.update - 1) * self.settings.accumulate
-            mine = range(self.processes.rank, self.settings.accumulate, self.processes.size)
-            device = self.settings.device
-            self.carried = {first + at: state[CARRIED][at].to(device).clone() for at in mine}
-
-    def _all_carried(self) -> Tensor:
-        """Gather the carried states of all batches of the last update, (A, N, L, S)."""
-        mine = torch.stack([self.carried[number] for number in sorted(self.carried)])
-        parts = self.processes.all_gather(mine)
-        size = self.processes.size
-        return torch.stack([parts[at % size][at // size] for at in range(self.settings.accumulate)]).cpu()
 
     @torch.no_grad()
     def set_weights(self, weights: Mapping[str, Tensor]) -> None:

@@ -99,8 +99,6 @@ def apply_update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
             with autocast(settings):
                 loss, part, stats = run.forward_pass(objective, batch, at)
             loss.backward()
-        if run.carries:
-            run.carried[number] = run.take_end()
         total, weight, nll = total + float(loss.detach()), weight + part, nll + stats.get("nll", math.nan)
         right += stats.get("right", math.nan)
         for name in sorted(stats.keys() - {"nll", "right"}):
@@ -124,7 +122,6 @@ def apply_update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
     lr = settings.lr * run.schedule(clock.update + 1, settings.updates)
     run.optimizer.step(clock.update + 1, lr)
     run.progress.update += 1
-    run.carried = {number: it for number, it in run.carried.items() if number in mine}
     run.progress.targets += weight
     took = time.monotonic() - began
     accuracy = None if math.isnan(right) else right / weight

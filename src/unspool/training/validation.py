@@ -12,12 +12,11 @@ comparable. Padding has weight 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
 from unspool.decode.generate import generate
 from unspool.decode.search.masked_decoding import MaskPredict
@@ -52,17 +51,17 @@ def validate(run: Run) -> Validation:
     run.model.eval()
     objective, processes = run.objective.validation or CrossEntropy(), run.processes
     nll = weight = right = hidden = length = 0.0
-    ends: dict[int, Tensor] = {}
-    for at, mine in _batches_of_this_process(run):
-        batch = run.begun(run.valid[at], ends).to(run.settings.device)
+    # All processes run the same number of passes, because they gather sharded weights together.
+    count, size = len(run.valid), processes.size
+    for number in range(processes.rank, -(-count // size) * size, size):
+        at = min(number, count - 1)
+        batch = run.valid[at].to(run.settings.device)
         if run.objective.validation is not None:  # the same masked positions each time
             (seeds_N,) = row_seeds([batch], derive_seed(run.seed, f"validation {at}"))
             batch = replace(batch, seeds_N=seeds_N)
         with autocast(run.settings):
             _, part, stats = run.forward_pass(objective, batch, run.clock)
-        if run.carries:
-            ends = {at: run.take_end()}
-        if mine:
+        if number < count:
             nll, weight, right = nll + stats["nll"], weight + part, right + stats.get("right", 0.0)
             hidden, length = hidden + stats.get("hidden", part), length + stats.get("length", 0.0)
     run.model.train()
@@ -72,17 +71,6 @@ def validate(run: Run) -> Validation:
     return Validation(
         nll / hidden + length / weight, right / weight if run.model.labels is not None else None
     )
-
-
-def _batches_of_this_process(run: Run) -> Iterator[tuple[int, bool]]:
-    """Yield the batches that this process reads, and True for those that it counts."""
-    count, processes = len(run.valid), run.processes
-    if run.carries:  # batches continue each other, so that every process reads all of them
-        yield from ((at, at % processes.size == processes.rank) for at in range(count))
-        return
-    # All processes run the same number of passes, because they gather sharded weights together.
-    for at in range(processes.rank, -(-count // processes.size) * processes.size, processes.size):
-        yield min(at, count - 1), at < count
 
 
 def score_function(name: str) -> Callable[[Sequence[str], Sequence[str]], float]:

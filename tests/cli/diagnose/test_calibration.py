@@ -79,7 +79,7 @@ def recipe(data, model, tokenizer=None):
 
 
 def test_a_run_on_a_language_is_set_beside_the_truth(unspool, tmp_path):
-    data = {"kind": "language", "language": {"kind": "pcfg"}, "train": 50, "valid": 5}
+    data = {"kind": "language", "language": {"kind": "agreement"}, "train": 50, "valid": 5}
     us.train(recipe(data, {"kind": "transformer_lm", "layers": 1, **TINY}), tmp_path / "run")
     argv = ("diagnose", "exposure", tmp_path / "run", "--lengths", "1", "2", "--texts", "40")
     status, out, _ = unspool(*argv)

@@ -184,7 +184,7 @@ def test_a_table_a_verdict_and_json(unspool, loaded, tmp_path):
 
 def test_a_run_on_a_language_takes_its_sentences(unspool, tmp_path):
     recipe = {
-        "data": {"kind": "language", "language": {"kind": "pcfg"}, "train": 50, "valid": 5},
+        "data": {"kind": "language", "language": {"kind": "agreement"}, "train": 50, "valid": 5},
         "batches": {"kind": "bucketed", "tokens": 60},
         "model": {"kind": "transformer_lm", "layers": 1, "width": 8, "heads": 2, "inner_width": 12},
         "schedule": {"kind": "constant"},

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from unspool.data.known_languages import LANGUAGES, PCFG, Agreement, FullSupport, SenseChain, ZipfMarkov
+from unspool.data.known_languages import LANGUAGES, Agreement, FullSupport, SenseChain, ZipfMarkov
 from unspool.data.known_languages.known_language import check_count, check_share
 from unspool.tokenization.vocabulary import SPECIALS
 
@@ -20,8 +20,6 @@ TINY = [
     ZipfMarkov(word_count=3, order=2, branching=4, stop=0.3, seed=5),
     Agreement(nouns=1, verbs=2, fillers=1, filler=0.3, embed=0.2, depth=2),
     Agreement(nouns=1, verbs=1, fillers=1, genders=2, filler=0.3, embed=0.3, depth=3),
-    PCFG(("S -> S S 0.3", "S -> a 0.5", "S -> b 0.2")),
-    PCFG(("S -> A S 0.3", "S -> a 0.7", "A -> a 0.5", "A -> S A 0.1", "A -> b 0.4")),
     SenseChain(word_count=4, topics=2, most_senses=2, near=2, far=1, drift=0.3, stop=0.4),
     SenseChain(word_count=3, topics=1, most_senses=1, near=2, far=1, stop=0.5),
 ]

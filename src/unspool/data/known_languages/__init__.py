@@ -4,15 +4,13 @@ from typing import Any
 
 from unspool.data.known_languages.agreement import Agreement
 from unspool.data.known_languages.known_language import FullSupport, KnownLanguage
-from unspool.data.known_languages.pcfg import PCFG
 from unspool.data.known_languages.sense_chain import SenseChain
 from unspool.data.known_languages.zipf_markov import ZipfMarkov
 
 LANGUAGES: dict[str, type[KnownLanguage[Any]]] = {
     "agreement": Agreement,
-    "pcfg": PCFG,
     "senses": SenseChain,
     "zipf_markov": ZipfMarkov,
 }
 
-__all__ = ["LANGUAGES", "PCFG", "Agreement", "FullSupport", "KnownLanguage", "SenseChain", "ZipfMarkov"]
+__all__ = ["LANGUAGES", "Agreement", "FullSupport", "KnownLanguage", "SenseChain", "ZipfMarkov"]
