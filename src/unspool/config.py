@@ -41,7 +41,14 @@ def build(cls: type[T], settings: Mapping[str, Any], where: str) -> T:
     for key, value in settings.items():
         name = known[key].name
         values[name] = convert(value, hints[name], f"{where}.{key}")
-    return cls(**values)
+    try:
+        return cls(**values)
+    except ValueError as error:
+        # An error about the limits of a field begins with its class, which settings call by their section.
+        message = str(error)
+        if where and message.startswith(f"{cls.__name__}."):
+            raise ValueError(f"{where}.{message.removeprefix(f'{cls.__name__}.')}") from None
+        raise
 
 
 def check_types(made: Any) -> None:

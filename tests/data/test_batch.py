@@ -11,8 +11,8 @@ def test_its_weight_is_the_number_of_targets_that_count() -> None:
 
 def test_everything_in_it_moves_and_what_is_missing_stays_missing() -> None:
     tokens = torch.zeros(1, 2, dtype=torch.long)
-    batch = Batch(tokens, torch.tensor([2]), tokens, torch.ones(1, 2), source_NS=tokens, follows=4).to("meta")
+    batch = Batch(tokens, torch.tensor([2]), tokens, torch.ones(1, 2), source_NS=tokens).to("meta")
     assert batch.inputs_NT.is_meta
     assert batch.source_NS is not None
     assert batch.source_NS.is_meta
-    assert (batch.source_lengths_N, batch.begin_NLS, batch.follows) == (None, None, 4)
+    assert batch.source_lengths_N is None

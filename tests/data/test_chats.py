@@ -57,9 +57,8 @@ def test_targets_are_what_follows_so_that_the_first_token_of_an_answer_is_one() 
     assert cut.batch(np.array([0])).weights_NU.tolist() == [[0, 0, 0, 1]]
 
 
-@pytest.mark.parametrize("carry", [False, True])
 @pytest.mark.parametrize("add_bos", [False, True])
-def test_packed_batches_count_the_same_targets_as_bucketed_ones(carry: bool, add_bos: bool) -> None:
+def test_packed_batches_count_the_same_targets_as_bucketed_ones(add_bos: bool) -> None:
     text, dice = codec(add_bos=add_bos), Random(0)
     rows = [
         tuple(
@@ -69,7 +68,7 @@ def test_packed_batches_count_the_same_targets_as_bucketed_ones(carry: bool, add
     ]
     encoded = Chats().encode(rows, text)
     examples = Chats().examples([ragged_from_lists([row[at] for row in encoded]) for at in (0, 1)])
-    bucketed, packed = Bucketed(64), Packed(rows=2, length=10, carry=carry)
+    bucketed, packed = Bucketed(64), Packed(rows=2, length=10)
 
     def counted(batches: list[Batch]) -> list[int]:
         found = (batch.targets_NU[batch.weights_NU > 0].tolist() for batch in batches)
@@ -80,11 +79,10 @@ def test_packed_batches_count_the_same_targets_as_bucketed_ones(carry: bool, add
     for kind in (bucketed, packed):
         assert counted(kind.whole(examples, (0, 1), print)) == sorted(answers)
     # The feed: a token has the weight that it has in its conversation, wherever a block begins.
-    if not carry:
-        feed = packed.feed(examples, (0, 1), 3, print)
-        batches = [feed.batch(number) for number in range(feed.per_epoch)]
-        assert counted(batches) == sorted(answers)
-        assert all(batch.weight > 0 for batch in batches)
+    feed = packed.feed(examples, (0, 1), 3, print)
+    batches = [feed.batch(number) for number in range(feed.per_epoch)]
+    assert counted(batches) == sorted(answers)
+    assert all(batch.weight > 0 for batch in batches)
     weights = [count for _, counts in encoded for count in counts]
     feed = packed.feed(examples, (0, 1), 3, print)
     for number in range(2 * feed.per_epoch):

@@ -33,7 +33,7 @@ def test_every_ability_is_missing_by_default():
     properties = [
         name for kind in Abilities.__mro__ for name, it in vars(kind).items() if isinstance(it, property)
     ]
-    assert len(properties) == 19
+    assert len(properties) == 18
     for name in properties:
         if name not in present:
             assert getattr(model, name) is None, name

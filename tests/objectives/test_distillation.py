@@ -75,5 +75,5 @@ def test_a_teacher_that_cannot_teach_is_refused(spoken, teacher, transformer, tr
         Distillation(teacher=teacher).check(transformer())
     with pytest.raises(ValueError, match="needs a teacher"):
         Distillation()
-    with pytest.raises(ValueError, match="beam=0"):
+    with pytest.raises(ValueError, match="beam is 0"):
         Distillation(teacher="x", beam=0)

@@ -102,7 +102,7 @@ def test_rows_too_short_to_ask_give_nothing(transformer, rows):
 
 
 def test_wrong_settings_are_refused(translator):
-    with pytest.raises(ValueError, match="samples=0"):
+    with pytest.raises(ValueError, match="samples is 0"):
         Reinforce(samples=0)
     with pytest.raises(ValueError, match="not a known reward"):
         Reinforce(reward="blue")

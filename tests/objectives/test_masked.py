@@ -162,5 +162,5 @@ def test_t_is_uniform_and_raised_to_the_least():
 
 
 def test_invalid_settings_are_refused():
-    with pytest.raises(ValueError, match="least=0"):
+    with pytest.raises(ValueError, match="least is 0"):
         MaskedDiffusionLoss(0.0)

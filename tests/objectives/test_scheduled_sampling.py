@@ -109,7 +109,7 @@ def test_it_works_for_recurrent_models_too(lstm, rows, clock):
 
 
 def test_wrong_settings_are_refused(classifier):
-    with pytest.raises(ValueError, match="rounds=0"):
+    with pytest.raises(ValueError, match="rounds is 0"):
         ScheduledSampling(rounds=0)
     with pytest.raises(ValueError, match="smoothing"):
         ScheduledSampling(smoothing=1.0)

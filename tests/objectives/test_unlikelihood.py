@@ -138,5 +138,5 @@ def test_learning_makes_greedy_texts_repeat_less(transformer, rows, clock):
 
 
 def test_an_impossible_n_is_refused():
-    with pytest.raises(ValueError, match="n=0"):
+    with pytest.raises(ValueError, match=r"\.n is 0"):
         SequenceUnlikelihood(n=0)

@@ -57,7 +57,6 @@ class TinyModel(nn.Module, Abilities):
 class CountingFeed:
     """Rows of unequal lengths; the next token is the last one plus one, or sometimes two."""
 
-
     def __init__(self, seed=0, per_epoch=7, rows=3, longest=6):
         self.seed, self.per_epoch, self.rows, self.longest = seed, per_epoch, rows, longest
 

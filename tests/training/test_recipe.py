@@ -1,6 +1,5 @@
 import re
 import tomllib
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -202,13 +201,6 @@ def test_what_objectives_read_is_found_from_anywhere(tmp_path, monkeypatch):
     assert recipe.with_absolute_paths(named).objective.teacher == "smollm2"
 
 
-def test_a_recipe_says_what_it_is():
-    read = parse_recipe(PLAIN)
-    assert read.to_settings() is read.settings
-    other = replace(read, seed=5, schedule=Cosine(3, 0.0))
-    assert parse_recipe(other.to_settings()) == replace(other, settings=other.to_settings(), model=read.model)
-
-
 def test_sources_with_a_vocabulary_of_their_own_need_an_encoder_decoder():
     separate = {"kind": "separate", "source": {"kind": "words"}, "target": {"kind": "characters"}}
     with pytest.raises(ValueError, match="needs an encoder–decoder"):
@@ -227,9 +219,6 @@ def test_objectives_stand_beside_the_main_one():
     assert found.auxiliary == ((AttentionFocus(), Share(0.5, 3)), (AttentionNear(9.0), Share()))
     assert found.total_objective == WeightedSum(CrossEntropy(), found.auxiliary)
     assert parse_recipe(PLAIN).total_objective == CrossEntropy()
-    assert parse_recipe(replace(found, seed=9).to_settings()) == replace(
-        found, seed=9, settings=replace(found, seed=9).to_settings()
-    )
 
 
 @pytest.mark.parametrize(
@@ -237,7 +226,10 @@ def test_objectives_stand_beside_the_main_one():
     [
         ({"kind": "attention_fokus"}, "did you mean 'attention_focus'"),
         ({"kind": "attention_focus", "wait": 1.0}, "'wait' is not a known key of .auxiliary.0."),
-        ({"kind": "attention_focus", "weight": -1.0}, "weight=-1.0 must be at least 0"),
+        (
+            {"kind": "attention_focus", "weight": -1.0},
+            r"auxiliary\.0\.weight is -1\.0, but must be a finite number, 0 ≤ weight",
+        ),
         ({"weight": 1.0}, 'auxiliary.0. lacks "kind"'),
     ],
 )

@@ -36,7 +36,7 @@ def test_defaults_stand():
 def test_invalid_settings_are_refused_by_name(wrong):
     (name,) = wrong
     with pytest.raises(ValueError, match=f"train.{name}"):
-        TrainSettings(**{"updates": 0 if "epochs" in wrong else 1, **wrong})
+        build(TrainSettings, {"updates": 0 if "epochs" in wrong else 1, **wrong}, "train")
 
 
 @pytest.mark.parametrize(

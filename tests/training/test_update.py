@@ -21,14 +21,13 @@ from unspool.objectives import OBJECTIVES, CrossEntropy, Masked, Share, Weighted
 from unspool.tokenization import train_characters
 from unspool.training.run_state import Run
 from unspool.training.settings import TrainSettings
-from unspool.training.update import apply_update, batch_numbers
+from unspool.training.update import apply_update, micro_batches
 
 
 class Rows:
     """The rows of one batch, dealt out as several unequal ones."""
 
     per_epoch = 100
-
 
     def __init__(self, whole, cuts):
         self.parts = [slice(a, b) for a, b in zip([0, *cuts], [*cuts, len(whole.inputs_NT)], strict=True)]
@@ -234,9 +233,9 @@ class Team:
 def test_the_batches_of_a_team_are_one_sequence(tiny):
     run = tiny(accumulate=4)
     run.progress.update = 5
-    assert batch_numbers(run) == [20, 21, 22, 23]
+    assert list(micro_batches(run)) == [20, 21, 22, 23]
     run.processes = Team()
-    assert batch_numbers(run) == [21, 23]
+    assert list(micro_batches(run)) == [21, 23]
 
 
 def test_the_learning_rate_follows_the_schedule(tiny):

@@ -69,8 +69,8 @@ class Batch:
 
     def to(self, device: Any) -> Batch:
         """Return the batch on another device."""
-        tensors = (getattr(self, it.name) for it in fields(self))
-        return Batch(*(None if tensor is None else tensor.to(device) for tensor in tensors))
+        tensors = {it.name: getattr(self, it.name) for it in fields(self)}
+        return Batch(**{name: it if it is None else it.to(device) for name, it in tensors.items()})
 
 
 @dataclass(frozen=True, eq=False)

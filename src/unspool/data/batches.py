@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+import numpy.typing as npt
 
+from unspool.checked_fields import Checked, integer
 from unspool.data.batch import Batch
 from unspool.data.bucketing import BucketFeed, bucketed_batches
 from unspool.data.examples import Examples, SelectedExamples, Sequences
@@ -15,13 +17,14 @@ from unspool.data.packing import PackFeed, stream_batches
 from unspool.interfaces import Feed
 
 Notify = Callable[[str], None]
+Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Bucketed:
+class Bucketed(Checked):
     """Complete rows of similar length, as many as a token budget allows."""
 
-    tokens: int = 4096
+    tokens: int = integer(4096, at_least=1)
     """Maximum positions in a batch, padding included, on its longer side."""
     max_length: int | None = None
     """Maximum positions of a row; by default `tokens`."""
@@ -32,8 +35,7 @@ class Bucketed:
     """True if a text may have any length."""
 
     def __post_init__(self) -> None:
-        if self.tokens < 1:
-            raise ValueError(f"tokens is {self.tokens}; it must be 1 or more")
+        super().__post_init__()
         if self.max_length is not None and not 2 <= self.max_length <= self.tokens:
             raise ValueError(f"max_length is {self.max_length}; it must be from 2 to {self.tokens} (tokens)")
 
@@ -71,19 +73,15 @@ class Bucketed:
 
 
 @dataclass(frozen=True)
-class Packed:
+class Packed(Checked):
     """Blocks of equal length from the concatenated texts, without padding. For language models."""
 
-    rows: int = 16
+    rows: int = integer(16, at_least=1)
     """Blocks in a batch."""
-    length: int = 128
+    length: int = integer(128, at_least=1)
     """Tokens in a block."""
 
     takes_streams: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if self.rows < 1 or self.length < 1:
-            raise ValueError(f"rows is {self.rows} and length is {self.length}; both must be 1 or more")
 
     @property
     def longest(self) -> int:
@@ -93,20 +91,21 @@ class Packed:
     def feed(self, examples: Examples, ends: tuple[int, int], seed: int, say: Notify) -> Feed:
         """Return training batches."""
         del say
-        texts = _require_texts(examples)
-        return PackFeed(texts.target.values, self.rows, self.length, seed, ends, texts.target_counts)
+        stream, counts = _stream_and_counts(examples)
+        return PackFeed(stream, self.rows, self.length, seed, ends, counts)
 
     def whole(self, examples: Examples, ends: tuple[int, int], say: Notify) -> list[Batch]:
         """Return validation batches: every token once."""
         del say
-        texts = _require_texts(examples)
-        return stream_batches(texts.target.values, self.rows, self.length, ends, texts.target_counts)
+        stream, counts = _stream_and_counts(examples)
+        return stream_batches(stream, self.rows, self.length, ends, counts)
 
 
-def _require_texts(examples: Examples) -> Sequences:
+def _stream_and_counts(examples: Examples) -> tuple[Array, Array | None]:
+    """Return all texts as one stream, and 1 for each token that is a target."""
     if not isinstance(examples, Sequences) or examples.source is not None:
         raise ValueError('packed batches are for plain texts; for pairs and labels choose kind = "bucketed"')
-    return examples
+    return examples.target.values, None if examples.counts is None else examples.counts.values
 
 
 Batches = Bucketed | Packed

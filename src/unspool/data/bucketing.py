@@ -50,11 +50,9 @@ class BucketFeed:
 
     @property
     def per_epoch(self) -> int:
-        """Batches in an epoch."""
         return len(self._cuts) - 1
 
     def batch(self, number: int) -> Batch:
-        """Return the batch with this number, counted from 0 over all epochs."""
         epoch, at = divmod(number, self.per_epoch)
         rows_N, order = self._epoch(epoch)
         which = order[at]
@@ -135,11 +133,9 @@ class ResegmentedFeed:
 
     @property
     def per_epoch(self) -> int:
-        """As in the other feed."""
         return self.feed.per_epoch
 
     def batch(self, number: int) -> Batch:
-        """Return the batch with this number."""
         batch, rng = self.feed.batch(number), Random(f"{self.seed}/{number}")
         if self.target is not None:
             batch = self._targets(batch, self.target, rng)

@@ -15,17 +15,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
-import numpy.typing as npt
-import torch
-
-from unspool.data.batch import Batch, Ragged
+from unspool.data.batch import Ragged
 from unspool.data.examples import Examples, Sequences
 from unspool.data.line_formats import JSONObjects, MarkedLines, json_field
-from unspool.data.random_numbers import Ints
 from unspool.data.reading import OnProgress
 from unspool.data.rows import Row, RowFormat
 from unspool.errors import check_surrogates
@@ -44,7 +40,6 @@ class Chats(RowFormat):
     adds_bos = True
 
     def texts(self, row: Row) -> Sequence[str]:
-        """The contents of the messages."""
         return row[1::2]
 
     def encode(self, rows: Sequence[Row], text: Tokenizer) -> Sequence[Sequence[list[int]]]:
@@ -65,29 +60,7 @@ class Chats(RowFormat):
         return encoded
 
     def examples(self, columns: Sequence[Ragged]) -> Examples:
-        """Return examples for a language model."""
-        return ChatSequences(columns[0], counts=columns[1])
-
-
-@dataclass(frozen=True, eq=False)
-class ChatSequences(Sequences):
-    """Texts in which only some tokens are targets."""
-
-    counts: Ragged | None = None
-    """1 for each token that is a target."""
-
-    @property
-    def target_counts(self) -> npt.NDArray[Any] | None:
-        """1 for each token of an answer."""
-        assert self.counts is not None
-        return self.counts.values
-
-    def batch(self, rows_N: Ints) -> Batch:
-        """Return these rows, padded on the right."""
-        plain = super().batch(rows_N)
-        assert self.counts is not None
-        counts_NT = self.counts.padded(rows_N, plain.lengths_N.numpy(), skip=1)
-        return replace(plain, weights_NU=torch.from_numpy(counts_NT).float())
+        return Sequences(columns[0], counts=columns[1])
 
 
 def messages(row: Row) -> Iterator[Message]:
@@ -203,7 +176,6 @@ class ChatLines(MarkedLines):
     row_format = Chats()
 
     def rows(self, path: str, advance: OnProgress) -> Iterator[Row]:
-        """Yield the conversations of a file."""
         system = () if self.system is None else ("system", self.system)
         for turns in self.dialogues(path, advance):
             pairs = zip(turns[::2], turns[1::2], strict=False)

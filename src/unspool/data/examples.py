@@ -11,10 +11,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from unspool.data.batch import Batch, Ragged
@@ -56,6 +54,8 @@ class Sequences(Examples):
 
     target: Ragged
     source: Ragged | None = None
+    counts: Ragged | None = None
+    """1 for each token that is a target; None if all are."""
 
     def __len__(self) -> int:
         return len(self.target)
@@ -66,19 +66,16 @@ class Sequences(Examples):
         sides = [self.target] if self.source is None else [self.source, self.target]
         return self.limited(np.stack([side.lengths - 1 for side in sides], axis=1))
 
-    @property
-    def target_counts(self) -> npt.NDArray[Any] | None:
-        """1 for each token that is a target; None if all are."""
-        return None
-
     def batch(self, rows_N: Ints) -> Batch:
-        """Return these rows, padded on the right."""
         lengths_N = self.limited(self.target.row_lengths(rows_N) - 1)
+        counts = self.counts
         targets = Batch(
             torch.from_numpy(self.target.padded(rows_N, lengths_N)),
             torch.from_numpy(lengths_N),
             torch.from_numpy(self.target.padded(rows_N, lengths_N, skip=1)),
-            real_mask(lengths_N).float(),
+            real_mask(lengths_N).float()
+            if counts is None
+            else torch.from_numpy(counts.padded(rows_N, lengths_N, skip=1)).float(),
         )
         if self.source is None:
             return targets
@@ -102,11 +99,9 @@ class SelectedExamples(Examples):
 
     @property
     def sizes_NK(self) -> Ints:
-        """Positions on each side."""
         return self.all.sizes_NK[self.rows]
 
     def batch(self, rows_N: Ints) -> Batch:
-        """Return these rows, padded on the right."""
         return self.all.batch(self.rows[rows_N])
 
 
@@ -126,12 +121,14 @@ class Texts(RowFormat):
     def encode(self, rows: Sequence[Row], text: Tokenizer) -> Sequence[Sequence[list[int]]]:
         """Encode each text and add EOS; joined rows are encoded without BOS and EOS, END_OF_TEXT as []."""
         if not self.joined:
-            return [[ids] for ids in encode_with_eos([line for (line,) in rows], text)]
+            # As prompts are encoded. An empty text becomes EOS EOS, so that it has a target.
+            eos = bos_and_eos(text)[1]
+            lines = encode_without_bos([line for (line,) in rows], text)
+            return [[[*(text.with_bos(ids) or [eos]), eos]] for ids in lines]
         encoded = iter(encode_without_bos([line for row in rows for line in row], text))
         return [[next(encoded)] if row else [] for row in rows]
 
     def examples(self, columns: Sequence[Ragged]) -> Examples:
-        """Return examples for a language model."""
         return Sequences(columns[0])
 
 
@@ -146,7 +143,6 @@ class Pairs(RowFormat):
         return list(zip(sources, targets, strict=True))
 
     def examples(self, columns: Sequence[Ragged]) -> Examples:
-        """Return examples for an encoder–decoder."""
         source, target = columns
         return Sequences(target, source)
 
@@ -154,15 +150,6 @@ class Pairs(RowFormat):
 def encode_without_bos(lines: Sequence[str], text: Tokenizer) -> list[list[int]]:
     """Encode texts in the model's token order, without BOS; uses all cores."""
     return [text.to_model_order(each.ids) for each in text.encode_batch(lines)]
-
-
-def encode_with_eos(lines: Sequence[str], text: Tokenizer) -> list[list[int]]:
-    """Encode texts as prompts are encoded, and add EOS.
-
-    An empty text becomes EOS EOS, so that it has a target.
-    """
-    eos = bos_and_eos(text)[1]
-    return [[*(text.with_bos(ids) or [eos]), eos] for ids in encode_without_bos(lines, text)]
 
 
 def encode_with_bos_eos(lines: Sequence[str], text: Tokenizer) -> list[list[int]]:

@@ -39,11 +39,9 @@ class LabelledExamples(Examples):
 
     @property
     def sizes_NK(self) -> Ints:
-        """Tokens of each text."""
         return self.limited(self.inputs.lengths[:, None])
 
     def batch(self, rows_N: Ints) -> Batch:
-        """Return these texts, padded on the right."""
         lengths_N = self.limited(self.inputs.row_lengths(rows_N))
         counts_N = lengths_N if self.each_token else np.ones_like(lengths_N)
         targets_NU = self.targets.padded(rows_N, counts_N)
@@ -64,11 +62,9 @@ class Classes(RowFormat):
     """Two columns: a label and a text."""
 
     def texts(self, row: Row) -> Sequence[str]:
-        """The text."""
         return row[1:]
 
     def labels_of(self, row: Row) -> Sequence[str]:
-        """The label."""
         return [row[0].strip()]
 
     def encode(self, rows: Sequence[Row], text: Tokenizer) -> Sequence[Sequence[list[int]]]:
@@ -78,7 +74,6 @@ class Classes(RowFormat):
         return list(zip(labels, inputs, strict=True))
 
     def examples(self, columns: Sequence[Ragged]) -> Examples:
-        """Return examples for a classifier."""
         targets, inputs = columns
         return LabelledExamples(inputs, targets, each_token=False)
 
@@ -88,11 +83,9 @@ class Tags(RowFormat):
     """Two columns: words, and as many tags."""
 
     def texts(self, row: Row) -> Sequence[str]:
-        """The words."""
         return row[:1]
 
     def labels_of(self, row: Row) -> Sequence[str]:
-        """The tags, in order."""
         return row[1].split()
 
     def encode(self, rows: Sequence[Row], text: Tokenizer) -> Sequence[Sequence[list[int]]]:
@@ -113,7 +106,6 @@ class Tags(RowFormat):
         return found.ids, targets
 
     def examples(self, columns: Sequence[Ragged]) -> Examples:
-        """Return examples for a tagger."""
         inputs, targets = columns
         return LabelledExamples(inputs, targets, each_token=True, none=len(self.labels))
 

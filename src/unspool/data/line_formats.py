@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, ClassVar, Literal
 
+from unspool.checked_fields import integer
 from unspool.data.examples import Pairs, Texts
 from unspool.data.labelled_examples import Classes, Tags, sorted_labels
 from unspool.data.reading import MAX_LINE_BYTES, OnProgress, read_lines
@@ -23,7 +24,7 @@ Paths = str | tuple[str, ...]
 class FileData(HeldOut):
     """Data in files that some of its settings name."""
 
-    max_line_bytes: int = MAX_LINE_BYTES
+    max_line_bytes: int = integer(MAX_LINE_BYTES, at_least=1)
     """A longer line is an error."""
 
     file_settings: ClassVar[tuple[str, ...]]
@@ -35,7 +36,6 @@ class FileData(HeldOut):
                 raise ValueError(f"{name} is an empty list: name at least one file")
 
     def files(self) -> Mapping[str, tuple[str, ...]]:
-        """Return setting → paths of the files that are read."""
         given = {name: getattr(self, name) for name in self.file_settings}
         return {name: (it,) if isinstance(it, str) else it for name, it in given.items() if it is not None}
 
@@ -65,11 +65,9 @@ class TextFiles(FileData):
         """Yield the rows of a file."""
 
     def train_rows(self, advance: OnProgress) -> Iterator[Row]:
-        """Yield the rows of the training files."""
         return self._all(self.files()["train"], advance)
 
     def valid_rows(self, advance: OnProgress) -> Iterator[Row] | None:
-        """Yield the rows of the validation files."""
         return None if self.valid is None else self._all(self.files()["valid"], advance)
 
     def _all(self, paths: tuple[str, ...], advance: OnProgress) -> Iterator[Row]:
@@ -88,20 +86,16 @@ class Lines(TextFiles):
 
     @property
     def joined(self) -> bool:
-        """True if all rows of a file are one text."""
         return self.document == "file"
 
     @property
     def holds_out_last(self) -> bool:
-        """Lines of a text belong together."""
         return self.joined
 
     def form(self, rows: Iterable[Row]) -> RowFormat:  # noqa: ARG002
-        """A row is a text or a part of one."""
         return Texts(joined=self.joined)
 
     def rows(self, path: str, advance: OnProgress) -> Iterator[Row]:
-        """Yield the lines of a file."""
         end = "\n" if self.joined else ""
         for line in self.lines(path, advance):
             yield (line + end,)
@@ -141,12 +135,6 @@ def reply_pairs(turns: Sequence[str], history: int) -> Iterator[Row]:
         yield TURN_SEPARATOR.join(turns[max(0, at - history) : at]), turns[at]
 
 
-def check_history(history: int) -> None:
-    """Refuse a history without a turn."""
-    if history < 1:
-        raise ValueError(f"history is {history}; an answer sees 1 turn or more")
-
-
 @dataclass(frozen=True, kw_only=True)
 class Dialogues(MarkedLines):
     """One dialogue per line, its turns separated by a mark. Every turn is an answer to those before it.
@@ -156,19 +144,14 @@ class Dialogues(MarkedLines):
     The turns of a history are separated by line ends.
     """
 
-    history: int = 1
+    history: int = integer(1, at_least=1)
     """Number of previous turns that an answer sees."""
 
     row_format = Pairs()
     # An answer is the question of the next row: training would see random held-out rows.
     holds_out_last = True
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_history(self.history)
-
     def rows(self, path: str, advance: OnProgress) -> Iterator[Row]:
-        """Yield a row for each answer."""
         for turns in self.dialogues(path, advance):
             yield from reply_pairs(turns, self.history)
 
@@ -214,7 +197,7 @@ class JSONL(JSONObjects):
     """The field with the target of a pair."""
     turns: str | None = None
     """The field with a list of turns (strings, or objects with "content"): each answers those before it."""
-    history: int = 1
+    history: int = integer(1, at_least=1)
     """Number of previous turns that an answer sees."""
 
     def __post_init__(self) -> None:
@@ -224,7 +207,6 @@ class JSONL(JSONObjects):
             raise ValueError(
                 f"{', '.join(given) or 'no field'} is given: give text, or source and target, or turns"
             )
-        check_history(self.history)
 
     @property
     def holds_out_last(self) -> bool:
@@ -232,11 +214,9 @@ class JSONL(JSONObjects):
         return self.turns is not None
 
     def form(self, rows: Iterable[Row]) -> RowFormat:  # noqa: ARG002
-        """A row is a text or a pair."""
         return Texts() if self.text is not None else Pairs()
 
     def rows(self, path: str, advance: OnProgress) -> Iterator[Row]:
-        """Yield the texts or pairs of a file."""
         fields = [name for name in (self.text, self.source, self.target) if name is not None]
         for where, found in self.objects(path, advance):
             if self.turns is not None:
@@ -270,12 +250,6 @@ class ColumnFiles(TextFiles):
 
     column_settings: ClassVar[tuple[str, str]]
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in self.column_settings:
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; columns are counted from 1")
-
     def rows(self, path: str, advance: OnProgress) -> Iterator[Row]:
         """Yield both columns of each line; empty strings for blank lines."""
         first, second = (getattr(self, name) for name in self.column_settings)
@@ -296,9 +270,9 @@ class ColumnFiles(TextFiles):
 class TSV(ColumnFiles):
     """One pair per line, in two tab-separated columns, as in files of Tatoeba."""
 
-    source: int = 1
+    source: int = integer(1, at_least=1)
     """Which column is the source, counted from 1."""
-    target: int = 2
+    target: int = integer(2, at_least=1)
     """Which column is the target, counted from 1."""
 
     row_format = Pairs()
@@ -309,15 +283,14 @@ class TSV(ColumnFiles):
 class LabelledLines(ColumnFiles):
     """A label and a text per line, in tab-separated columns, for classification."""
 
-    label: int = 1
+    label: int = integer(1, at_least=1)
     """Which column is the label, counted from 1."""
-    text: int = 2
+    text: int = integer(2, at_least=1)
     """Which column is the text, counted from 1."""
 
     column_settings = ("label", "text")
 
     def form(self, rows: Iterable[Row]) -> RowFormat:
-        """Return the format with the labels of all rows."""
         return Classes(sorted_labels(label.strip() for label, text in rows if label.strip() and text.strip()))
 
 
@@ -325,15 +298,14 @@ class LabelledLines(ColumnFiles):
 class TaggedLines(ColumnFiles):
     """Words and their tags per line, in two tab-separated columns, separated by spaces, for tagging."""
 
-    words: int = 1
+    words: int = integer(1, at_least=1)
     """Which column holds the words, counted from 1."""
-    tags: int = 2
+    tags: int = integer(2, at_least=1)
     """Which column holds the tags, counted from 1."""
 
     column_settings = ("words", "tags")
 
     def form(self, rows: Iterable[Row]) -> RowFormat:
-        """Return the format with the tags of all rows."""
         return Tags(sorted_labels(tag for _, tags in rows for tag in tags.split()))
 
     def rows(self, path: str, advance: OnProgress) -> Iterator[Row]:
@@ -376,11 +348,9 @@ class Parallel(FileData):
                 )
 
     def train_rows(self, advance: OnProgress) -> Iterator[Row]:
-        """Yield the pairs of the training files."""
         return self._rows("source", "target", advance)
 
     def valid_rows(self, advance: OnProgress) -> Iterator[Row] | None:
-        """Yield the pairs of the validation files."""
         return None if self.valid_source is None else self._rows("valid_source", "valid_target", advance)
 
     def _rows(self, sources: str, targets: str, advance: OnProgress) -> Iterator[Row]:

@@ -68,11 +68,9 @@ class PackFeed:
 
     @property
     def per_epoch(self) -> int:
-        """Batches in an epoch."""
         return -(-self.blocks // self.rows)
 
     def batch(self, number: int) -> Batch:
-        """Return the batch with this number, counted from 0 over all epochs."""
         epoch, at = divmod(number, self.per_epoch)
         starts_N = self._epoch(epoch)[at * self.rows : (at + 1) * self.rows]
         stops_N = np.minimum(starts_N + self.length, len(self.stream) - 1)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from unspool.checked_fields import Checked, integer, number
 from unspool.data.random_numbers import random_permutation
 from unspool.data.reading import OnProgress
 from unspool.tokenization import Tokenizer
@@ -96,25 +97,21 @@ class OwnTokenizer(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldOut(Data):
+class HeldOut(Checked, Data):
     """Data of which a part may be held out for validation."""
 
-    valid_share: float = 0.0
+    valid_share: float = number(0.0, at_least=0, below=1)
     """Share of the rows held out for validation, from 0 to 1."""
-    valid_lines: int = 0
+    valid_lines: int = integer(0, at_least=0)
     """Number of rows held out for validation."""
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.valid_share < 1.0:
-            raise ValueError(f"valid_share is {self.valid_share}; it must be at least 0 and less than 1")
-        if self.valid_lines < 0:
-            raise ValueError(f"valid_lines is {self.valid_lines}; it must be 0 or more")
+        super().__post_init__()
         if self.valid_share and self.valid_lines:
             raise ValueError("valid_share and valid_lines are both given: choose one of them")
 
     @property
     def holds_out(self) -> bool:
-        """True if any training row is held out for validation."""
         return bool(self.valid_share or self.valid_lines)
 
     @property
@@ -123,7 +120,6 @@ class HeldOut(Data):
         return False
 
     def held(self, count: int, seed: int) -> npt.NDArray[np.bool_]:
-        """Return a mask of `count` training rows: True for those held out."""
         mask = super().held(count, seed)
         if not self.holds_out:
             return mask

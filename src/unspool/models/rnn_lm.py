@@ -72,7 +72,8 @@ class RNNLM(LanguageModel):
     def hidden(self, tokens_NT: Tensor) -> Tensor:
         """(N, T) → (N, T, D): what the head reads at every position."""
         out_NTD, _ = self.rnn.read(self.dropout(self.embed(tokens_NT)))
-        return self.dropout(out_NTD)
+        hidden_NTD: Tensor = self.dropout(out_NTD)
+        return hidden_NTD
 
     def hidden_for(self, batch: Batch) -> Tensor:
         return self.hidden(batch.inputs_NT)

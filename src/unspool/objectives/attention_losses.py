@@ -7,7 +7,6 @@ Both sums are divided by the number of layers and heads, so the weight of a loss
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -15,6 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from unspool.checked_fields import Checked, number
 from unspool.data.batch import Batch
 from unspool.interfaces import (
     AttentionReading,
@@ -70,7 +70,6 @@ class AttentionLoss(Objective):
         return PreparedLoss(positions / sum(heads), lambda reader: self(reader, batch, clock))
 
     def check(self, model: Trainable) -> None:
-        """Raise ValueError for a model without attention."""
         self.reading(model)
 
     def reading(self, model: Trainable) -> AttentionReading:
@@ -97,7 +96,6 @@ class AttentionFocus(AttentionLoss):
     name: ClassVar[str] = "attention_focus"
 
     def cost(self, alpha_NHTT: Tensor) -> Tensor:
-        """(N, H, T): the entropy."""
         return entropy(alpha_NHTT)
 
 
@@ -108,7 +106,7 @@ def entropy(alpha_NHTS: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class AttentionNear(AttentionLoss):
+class AttentionNear(Checked, AttentionLoss):
     """Local attention: the mean squared distance of attention up to a cap, except in the last layer.
 
         L_near = 1/(K·T·(L−1)) Σ_{k,t₁,ℓ≤L−2} min( L_max, Σ_{t₂} α[ℓ,k,t₁,t₂]·(t₁ − t₂)² )
@@ -118,18 +116,13 @@ class AttentionNear(AttentionLoss):
     positions, L layers; in an encoder–decoder, both sides.
     """
 
-    cap: float = 64.0
+    cap: float = number(64.0, above=0)
     """L_max, the largest cost of a position. 64 corresponds to a distance of 8."""
 
     name: ClassVar[str] = "attention_near"
     free_layers: ClassVar[int] = 1
 
-    def __post_init__(self) -> None:
-        if not 0.0 < self.cap < math.inf:
-            raise ValueError(f"cap={self.cap} must be positive and finite")
-
     def check(self, model: Trainable) -> None:
-        """Raise ValueError for a model without attention or with one layer."""
         super().check(model)
         stacks = [part for name, part in model.named_modules() if name.endswith("blocks")]  # type: ignore[attr-defined]
         if all(len(stack) < 2 for stack in stacks):
@@ -139,7 +132,6 @@ class AttentionNear(AttentionLoss):
             )
 
     def cost(self, alpha_NHTT: Tensor) -> Tensor:
-        """(N, H, T): the distance, up to the cap."""
         return distance(alpha_NHTT).clamp(max=self.cap)
 
 

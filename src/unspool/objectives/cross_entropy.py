@@ -15,24 +15,20 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from unspool.checked_fields import Checked, number
 from unspool.data.batch import Batch
 from unspool.interfaces import Clock, Loss, Objective, Trainable
 from unspool.objectives.masked import check_not_masked_model
 
 
 @dataclass(frozen=True)
-class CrossEntropy(Objective):
+class CrossEntropy(Checked, Objective):
     """−log p of the targets, with label smoothing."""
 
-    smoothing: float = 0.0
+    smoothing: float = number(0.0, at_least=0, below=1)
     """The share s of probability spread over the whole vocabulary."""
 
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.smoothing < 1.0:
-            raise ValueError(f"smoothing={self.smoothing} must be at least 0 and below 1")
-
     def check(self, model: Trainable) -> None:
-        """Raise ValueError for a masked model, which would see its targets."""
         check_not_masked_model(model, self)
 
     def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:  # noqa: ARG002

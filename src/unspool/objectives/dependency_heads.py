@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from unspool.checked_fields import Checked, integer
 from unspool.data.batch import Batch
 from unspool.data.conllu import TreeSentence, read_treebank
 from unspool.data.random_numbers import random_bits
@@ -32,30 +33,27 @@ from unspool.tokenization.word_alignment import AlignedWords, align_words
 
 
 @dataclass(frozen=True)
-class DependencyHeads(AttentionLoss):
+class DependencyHeads(Checked, AttentionLoss):
     """−log α of the arcs of a treebank; head k of a layer learns the k-th label."""
 
     treebank: str
     """A file in the CoNLL-U format."""
     labels: tuple[str, ...] = ("nsubj", "obj")
     """The labels of the first heads of the layer; "nsubj" also matches "nsubj:pass"."""
-    layer: int = 0
+    layer: int = integer(0, at_least=0)
     """The layer, counted from 0."""
-    rows: int = 8
+    rows: int = integer(8, at_least=1)
     """Sentences of the treebank per update."""
 
     watches = False  # it reads the treebank instead of the batch
     own_batches = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.labels or len(set(self.labels)) < len(self.labels):
             raise ValueError(f"labels={list(self.labels)} must be one or more distinct labels")
-        for name, least in (("layer", 0), ("rows", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least {least}")
 
     def files(self) -> Mapping[str, str]:
-        """The treebank."""
         return {"treebank": self.treebank}
 
     @cached_property
@@ -70,7 +68,6 @@ class DependencyHeads(AttentionLoss):
         return {}
 
     def check(self, model: Trainable) -> None:
-        """Raise an error for a model without such heads or an unreadable treebank."""
         super().check(model)
         if model.is_encoder_decoder or not isinstance(model.tokenizer, Tokenizer):
             raise ValueError(
@@ -86,7 +83,6 @@ class DependencyHeads(AttentionLoss):
         _ = self._sentences
 
     def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:
-        """Draw sentences and sum over their arcs."""
         return self.prepare(model, batch, clock).compute(model)
 
     def prepare(self, model: Trainable, batch: Batch, clock: Clock) -> PreparedLoss:

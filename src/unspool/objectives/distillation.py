@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from unspool.checked_fields import integer, number
 from unspool.data.batch import Batch
 from unspool.data.encoded_store import hash_tokenizer
 from unspool.decode.search import Beam
@@ -28,21 +29,17 @@ class Distillation(RolloutObjective):
 
     teacher: str = ""
     """A model name for `us.load`, such as a run folder; the vocabulary must equal the student's."""
-    beam: int = 5
+    beam: int = integer(5, at_least=1)
     """The beam width of the teacher."""
-    smoothing: float = 0.0
+    smoothing: float = number(0.0, at_least=0, below=1)
     """The share of probability spread over the whole vocabulary."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.teacher:
             raise ValueError("distillation needs a teacher: name a model, such as a run folder")
-        if self.beam < 1:
-            raise ValueError(f"beam={self.beam} must be at least 1")
-        CrossEntropy(self.smoothing)
 
     def files(self) -> Mapping[str, str]:
-        """The path of the teacher."""
         return {"teacher": self.teacher}
 
     @cached_property
@@ -57,7 +54,6 @@ class Distillation(RolloutObjective):
         return {}
 
     def check(self, model: Trainable) -> None:
-        """Raise ValueError for a teacher of another kind or vocabulary."""
         super().check(model)
         check_not_masked_model(self._teacher, self)
         if _kind_and_vocabulary(self._teacher) != _kind_and_vocabulary(model):
@@ -67,7 +63,6 @@ class Distillation(RolloutObjective):
             )
 
     def prepare(self, model: Trainable, batch: Batch, clock: Clock) -> PreparedLoss:
-        """The sum over the teacher's tokens."""
         prompts = make_prompts(model, batch, self.prompt)
         if not prompts:
             return empty_loss("nll")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
+from unspool.checked_fields import integer, number
 from unspool.data.batch import Batch
 from unspool.decode.search import Greedy, Sample
 from unspool.interfaces import Clock, Loss, PreparedLoss, Trainable
@@ -23,7 +23,7 @@ class RewardObjective(RolloutObjective):
 
     reward: str = "chrf"
     """bleu, chrf, exact_match, or module:function of (text, reference), which needs --trust-code."""
-    samples: int = 1
+    samples: int = integer(1, at_least=1)
     """Samples per prompt."""
 
     rewarded = True
@@ -34,7 +34,6 @@ class RewardObjective(RolloutObjective):
         check_reward_name(self.reward)
 
     def check(self, model: Trainable) -> None:
-        """Raise an error for a model that does not generate text, or an unknown reward."""
         super().check(model)
         if model.tokenizer is None:
             raise ValueError(
@@ -59,11 +58,6 @@ class Reinforce(RewardObjective):
     (papers.bib: ranzato2016sequence); the greedy output's reward as the baseline, Rennie et al. 2017, eq. 7–8
     (papers.bib: rennie2017self). A baseline that does not depend on ŷ does not change the expected gradient.
     """
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.samples < 1:
-            raise ValueError(f"samples={self.samples} must be at least 1")
 
     def prepare(self, model: Trainable, batch: Batch, clock: Clock) -> PreparedLoss:  # noqa: ARG002
         """The sum over the samples; stats has the rewards of samples ("reward") and greedy outputs."""
@@ -108,22 +102,12 @@ class MinimumRisk(RewardObjective):
     and the distinct samples; α = 5·10⁻³ keeps Q from concentrating on one of them.
     """
 
-    samples: int = 8
+    samples: int = integer(8, at_least=2, advice="The outputs of a prompt are compared.")
     """Samples per prompt."""
-    alpha: float = 5e-3
+    alpha: float = number(5e-3, above=0)
     """The sharpness of Q; 1 gives the renormalised model probabilities."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.samples < 2:
-            raise ValueError(
-                f"samples={self.samples} must be at least 2, so that there are outputs to compare"
-            )
-        if not 0.0 < self.alpha < math.inf:
-            raise ValueError(f"alpha={self.alpha} must be positive and finite")
-
     def prepare(self, model: Trainable, batch: Batch, clock: Clock) -> PreparedLoss:  # noqa: ARG002
-        """The sum over the prompts of the batch."""
         prompts, reward = make_prompts(model, batch, self.prompt), load_reward(self.reward)
         if not prompts:
             return empty_loss("risk")

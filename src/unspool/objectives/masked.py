@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from unspool.checked_fields import Checked, number
 from unspool.data.batch import Batch, RandomStream
 from unspool.interfaces import Clock, Loss, Objective, PreparedLoss, Trainable
 
@@ -20,7 +21,6 @@ class MaskedObjective(Objective):
 
     @property
     def validation(self) -> Objective:
-        """−log p of the masked tokens of a text."""
         return MaskedTokenLoss(self)
 
     @abstractmethod
@@ -31,7 +31,6 @@ class MaskedObjective(Objective):
         """
 
     def check(self, model: Trainable) -> None:
-        """Raise ValueError for an autoregressive model."""
         if model.infilling is None:
             raise ValueError(
                 f"a masked objective does not work with {type(model).__name__}, which is autoregressive: "
@@ -148,7 +147,7 @@ class Masked(MaskedObjective):
 
 
 @dataclass(frozen=True)
-class MaskedDiffusionLoss(MaskedObjective):
+class MaskedDiffusionLoss(Checked, MaskedObjective):
     """The masked diffusion objective: each position is masked with probability t, drawn per row.
 
         t ~ U(0, 1),      L = E_t[ (1/t) Σ_{i hidden} −log p(y_i | y_shown, x) ]  ≥  −log p(y | x)
@@ -158,12 +157,8 @@ class MaskedDiffusionLoss(MaskedObjective):
     dominate otherwise.
     """
 
-    least: float = 0.02
+    least: float = number(0.02, above=0, below=1)
     """The smallest t."""
-
-    def __post_init__(self) -> None:
-        if not 0.0 < self.least < 1.0:
-            raise ValueError(f"least={self.least} must be above 0 and below 1")
 
     def weigh(self, lengths_N: Tensor, rate_N: Tensor, uniform_NT: Tensor) -> Tensor:
         """(N, T): 1/t at masked positions."""

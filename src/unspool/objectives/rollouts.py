@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from unspool.checked_fields import Checked, integer, number
 from unspool.data.batch import Batch
 from unspool.decode.output import Output
 from unspool.decode.run import Run
@@ -42,28 +43,20 @@ class RolloutPrompt:
 
 
 @dataclass(frozen=True)
-class RolloutObjective(Objective):
+class RolloutObjective(Checked, Objective):
     """Base class of objectives that generate rollouts."""
 
-    prompt: int = 8
+    prompt: int = integer(8, at_least=1)
     """The number of prompt tokens of a language model; an encoder–decoder uses the source."""
-    stretch: float = 1.5
+    stretch: float = number(1.5, above=0)
     """The maximum length of a rollout relative to the reference."""
 
     own_batches = True
 
-    def __post_init__(self) -> None:
-        if self.prompt < 1:
-            raise ValueError(f"prompt={self.prompt} must be at least 1, the number of prompt tokens")
-        if not 0.0 < self.stretch < math.inf:
-            raise ValueError(f"stretch={self.stretch} must be positive and finite")
-
     def check(self, model: Trainable) -> None:
-        """Raise ValueError for a model that does not generate text."""
         check_generates_text(model, self)
 
     def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:
-        """Generate rollouts and compute the loss."""
         return self.prepare(model, batch, clock).compute(model)
 
     def limit(self, model: Any, prompt: RolloutPrompt) -> int:

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unspool.checked_fields import Checked, integer, number
 from unspool.config import choose, to_kind_dict
 from unspool.data.batch import Batch, RandomStream
 from unspool.interfaces import Clock, Loss, Objective, Trainable
@@ -32,18 +33,17 @@ from unspool.objectives.masked import check_generates_text
 
 
 @dataclass(frozen=True)
-class Linear:
+class Linear(Checked):
     """ε_i = max(ε, k − c·i): from `begin` down by `slope` per update to `floor`."""
 
-    begin: float = 1.0
-    slope: float = 1e-3
-    floor: float = 0.0
+    begin: float = number(1.0, at_least=0, at_most=1)
+    slope: float = number(1e-3, at_least=0)
+    floor: float = number(0.0, at_least=0, at_most=1)
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.floor <= self.begin <= 1.0:
-            raise ValueError(f"floor={self.floor} and begin={self.begin} must be 0 ≤ floor ≤ begin ≤ 1")
-        if not 0.0 <= self.slope < math.inf:
-            raise ValueError(f"slope={self.slope} must be at least 0 and finite")
+        super().__post_init__()
+        if self.floor > self.begin:
+            raise ValueError(f"floor={self.floor} is above begin={self.begin}: the share can only fall")
 
     def __call__(self, update: int) -> float:
         """max(ε, k − c·i)."""
@@ -51,14 +51,10 @@ class Linear:
 
 
 @dataclass(frozen=True)
-class Exponential:
+class Exponential(Checked):
     """ε_i = kⁱ."""
 
-    k: float = 0.999
-
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.k <= 1.0:
-            raise ValueError(f"k={self.k} must be from 0 to 1")
+    k: float = number(0.999, at_least=0, at_most=1)
 
     def __call__(self, update: int) -> float:
         """kⁱ."""
@@ -66,14 +62,10 @@ class Exponential:
 
 
 @dataclass(frozen=True)
-class InverseSigmoid:
+class InverseSigmoid(Checked):
     """ε_i = k / (k + exp(i/k)): one half at k·ln k updates."""
 
-    k: float = 100.0
-
-    def __post_init__(self) -> None:
-        if not 1.0 <= self.k < math.inf:
-            raise ValueError(f"k={self.k} must be at least 1 and finite")
+    k: float = number(100.0, at_least=1)
 
     def __call__(self, update: int) -> float:
         """k / (k + exp(i/k))."""
@@ -89,23 +81,21 @@ DECAYS: dict[str, type[Any]] = {
 
 
 @dataclass(frozen=True)
-class ScheduledSampling(Objective):
+class ScheduledSampling(Checked, Objective):
     """−log p of the true tokens, given rows in which some tokens are sampled from the model."""
 
     decay: dict[str, Any] = field(default_factory=lambda: {"kind": "inverse_sigmoid"})
     """Decay of the share of true tokens: linear (begin, slope, floor), exponential or inverse_sigmoid (k)."""
-    rounds: int = 1
+    rounds: int = integer(1, at_least=1)
     """Sampling passes before the training pass: 1 is the two-pass method, as many as tokens is exact."""
-    smoothing: float = 0.0
+    smoothing: float = number(0.0, at_least=0, below=1)
     """The share of probability spread over the whole vocabulary."""
 
     draws = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         object.__setattr__(self, "decay", to_kind_dict(DECAYS, self.share))
-        CrossEntropy(self.smoothing)
-        if self.rounds < 1:
-            raise ValueError(f"rounds={self.rounds} must be at least 1")
 
     @cached_property
     def share(self) -> Any:
@@ -113,7 +103,6 @@ class ScheduledSampling(Objective):
         return choose(DECAYS, self.decay, "objective.decay")
 
     def check(self, model: Trainable) -> None:
-        """Raise ValueError for a model that does not read its predictions."""
         check_generates_text(model, self)
 
     def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:

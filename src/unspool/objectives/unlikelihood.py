@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unspool.checked_fields import integer
 from unspool.data.batch import Batch
 from unspool.decode.search import Greedy
 from unspool.interfaces import Clock, Loss, Objective, PreparedLoss, Trainable
@@ -32,11 +33,9 @@ class Unlikelihood(Objective):
     """−log(1 − p) of every earlier token, at each target."""
 
     def check(self, model: Trainable) -> None:
-        """Raise ValueError for a model that does not generate text."""
         check_generates_text(model, self)
 
     def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:  # noqa: ARG002
-        """The sum over all targets with weight."""
         hidden_NTD, real_NT = model.hidden_for(batch), batch.weights_NU != 0
         read_NT = batch.inputs_NT
         read_MT = read_NT[:, None].expand(-1, read_NT.shape[1], -1)[real_NT]
@@ -75,13 +74,8 @@ class SequenceUnlikelihood(RolloutObjective):
     if it occurred anywhere before in the row, including the prompt; only generated tokens are penalised.
     """
 
-    n: int = 4
+    n: int = integer(4, at_least=1)
     """The length of the n-grams."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.n < 1:
-            raise ValueError(f"n={self.n} must be at least 1")
 
     def prepare(self, model: Trainable, batch: Batch, clock: Clock) -> PreparedLoss:  # noqa: ARG002
         """The sum over all generated tokens; stats has the number of repeated ones."""

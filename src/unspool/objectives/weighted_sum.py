@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unspool.checked_fields import Checked, integer, number
 from unspool.data.batch import Batch
 from unspool.interfaces import (
     AttentionReading,
@@ -96,31 +97,13 @@ class SharedPass:
 
 
 @dataclass(frozen=True)
-class Share:
+class Share(Checked):
     """The weight and start of an auxiliary objective; all other keys belong to the objective."""
 
-    weight: float = 1.0
+    weight: float = number(1.0, at_least=0)
     """λ, the factor of the loss; the main objective has 1. With 0 it is not computed."""
-    begin: int = 0
+    begin: int = integer(0, at_least=0)
     """The update at which it is enabled."""
-
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.weight < math.inf:
-            raise ValueError(f"weight={self.weight} must be at least 0 and finite")
-        if self.begin < 0:
-            raise ValueError(f"begin={self.begin} must be at least 0, the update at which it is enabled")
-
-
-@dataclass(frozen=True)
-class ActiveObjective:
-    """An enabled objective."""
-
-    objective: Objective
-    share: Share
-
-    def clock(self, clock: Clock) -> Clock:
-        """The clock since it was enabled."""
-        return replace(clock, update=clock.update - self.share.begin)
 
 
 @dataclass(frozen=True)
@@ -137,31 +120,25 @@ class WeightedSum(Objective):
 
     @property
     def own_batches(self) -> bool:
-        """True if it is for any of them."""
         return any(it.own_batches for it in self.objectives)
 
     @property
     def draws(self) -> bool:
-        """True if it is for any of them."""
         return any(it.draws for it in self.objectives)
 
     @property
     def hides(self) -> bool:
-        """As the main objective."""
         return self.main.hides
 
     @property
     def validation(self) -> Objective | None:
-        """As the main objective."""
         return self.main.validation
 
     @property
     def rewarded(self) -> bool:
-        """True if it is for any of them with a positive weight."""
         return self.main.rewarded or any(it.rewarded and share.weight > 0 for it, share in self.others)
 
     def check(self, model: Trainable) -> None:
-        """Check the model for all objectives."""
         for objective in self.objectives:
             objective.check(model)
 
@@ -177,12 +154,12 @@ class WeightedSum(Objective):
     ) -> Objective:
         """The sum for several batches of one update: each part is divided by its weight over all of them."""
         now = batches[0][1].update
-        active = [ActiveObjective(it, by) for it, by in self.others if by.weight > 0 and now >= by.begin]
+        active = [(it, share) for it, share in self.others if share.weight > 0 and now >= share.begin]
         if not active:
             return self.main.for_update(model, batches, sums)
-        parts = [ActiveObjective(self.main, Share()), *active]
+        parts = [(self.main, Share()), *active]
         prepared = [
-            [part.objective.prepare(model, batch, part.clock(clock)) for part in parts]
+            [it.prepare(model, batch, replace(clock, update=now - share.begin)) for it, share in parts]
             for batch, clock in batches
         ]
         weights = sums([sum(losses[at].weight for losses in prepared) for at in range(len(parts))])
@@ -194,7 +171,8 @@ class WeightedSum(Objective):
 class _PreparedSum(Objective):
     """A weighted sum for the batches of one update."""
 
-    parts: Sequence[ActiveObjective]
+    parts: Sequence[tuple[Objective, Share]]
+    """The main objective and the enabled ones."""
     scales: Sequence[float]
     """The weight of the main objective divided by that of each part, over the whole update."""
     batches: Sequence[Batch]
@@ -203,19 +181,19 @@ class _PreparedSum(Objective):
     def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:  # noqa: ARG002
         """Main + Σ λ · scale · loss of one of these batches, to be divided by the update's main weight."""
         at = next(at for at, it in enumerate(self.batches) if it is batch)
-        shared: Any = SharedPass(model, batch, with_attention=any(it.objective.watches for it in self.parts))
+        shared: Any = SharedPass(model, batch, with_attention=any(it.watches for it, _ in self.parts))
         total: Any = 0.0
         weight, stats = 0.0, dict[str, float]()
-        for part, scale, prepared in zip(self.parts, self.scales, self.prepared[at], strict=True):
-            loss = prepared.compute(model if part.objective.own_batches else shared)
+        for (part, share), scale, prepared in zip(self.parts, self.scales, self.prepared[at], strict=True):
+            loss = prepared.compute(model if part.own_batches else shared)
             if not math.isclose(loss.weight, prepared.weight, rel_tol=1e-6):
                 raise ValueError(
-                    f"{type(part.objective).__name__}.prepare returned the weight {prepared.weight}, but its "
+                    f"{type(part).__name__}.prepare returned the weight {prepared.weight}, but its "
                     f"loss has {loss.weight}: override prepare, so that both are the same"
                 )
-            if part is self.parts[0]:
+            if part is self.parts[0][0]:
                 total, weight, stats = loss.total, loss.weight, dict(loss.stats)
             else:
-                total = total + part.share.weight * scale * loss.total
+                total = total + share.weight * scale * loss.total
                 stats = {name: scale * it for name, it in loss.stats.items()} | stats
         return Loss(total, weight, stats)

@@ -69,11 +69,9 @@ class Replicated(ProcessGroup):
         return DistributedDataParallel(ForwardPass(model), gradient_as_bucket_view=True)
 
     def gradient_sync(self, forward: Any, is_last: bool) -> AbstractContextManager[object]:
-        """Average gradients in the last backward pass."""
         return nullcontext() if is_last else forward.no_sync()
 
     def sums(self, values: Sequence[float]) -> list[float]:
-        """Sum with all_reduce."""
         device = "cuda" if dist.get_backend() == "nccl" else "cpu"
         total = torch.tensor(values, dtype=torch.float64, device=device)
         dist.all_reduce(total)
@@ -81,7 +79,6 @@ class Replicated(ProcessGroup):
         return summed
 
     def wait(self) -> None:
-        """Wait for all processes."""
         dist.barrier()
 
 
@@ -107,18 +104,15 @@ class Sharded(Replicated):
         return forward
 
     def gradient_sync(self, forward: Any, is_last: bool) -> AbstractContextManager[object]:
-        """Average and shard gradients in the last backward pass."""
         forward.set_requires_gradient_sync(is_last)
         return nullcontext()
 
     def full_tensor(self, tensor: Tensor) -> Tensor:
-        """Gather a DTensor."""
         from torch.distributed.tensor import DTensor
 
         return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
     def shard_like(self, full: Tensor, like: Tensor) -> Tensor:
-        """Shard like a DTensor."""
         from torch.distributed.tensor import DTensor, distribute_tensor
 
         if not isinstance(like, DTensor):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from unspool.checked_fields import Checked, integer, number
 from unspool.data.batch import Batch
 from unspool.interfaces import Clock, Trainable
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class KerbsReallocate:
+class KerbsReallocate(Checked):
     """KerBS: move senses from words that do not use them to words that are hard to predict.
 
         log P_i ← (1 − β)·log P_i + β·mean_t 1[ŷ_t = i]·log P(y_t = i)
@@ -40,25 +41,16 @@ class KerbsReallocate:
     Symbols: β `rate`, M `every`.
     """
 
-    every: int = 100
+    every: int = integer(100, at_least=1)
     """Updates between two reallocations."""
-    rate: float = 0.01
+    rate: float = number(0.01, above=0, at_most=1)
     """Weight of one update in the averages."""
-    most: int = 4
+    most: int = integer(4, at_least=1)
     """Maximum senses of a word."""
-    share: float = 0.005
+    share: float = number(0.005, at_least=0, at_most=0.5)
     """Share of the words that get one more sense at a time (at least one word), up to ½."""
-    noise: float = 0.1
+    noise: float = number(0.1, at_least=0, at_most=10)
     """Distance of a moved sense from its original, relative to the original's length."""
-
-    def __post_init__(self) -> None:
-        if self.every < 1 or self.most < 1:
-            raise ValueError(f"every={self.every} and most={self.most} must be at least 1")
-        if not (0.0 < self.rate <= 1.0 and 0.0 <= self.share <= 0.5 and 0.0 <= self.noise <= 10.0):
-            raise ValueError(
-                f"rate={self.rate} must be above 0 and at most 1, share={self.share} between 0 and 0.5, "
-                f"noise={self.noise} between 0 and 10"
-            )
 
     def build(self, model: Trainable) -> Reallocation:
         """Return the hook for a model with a KerBS head."""
@@ -92,11 +84,9 @@ class Reallocation:
                 self._move(model.sense_head, optimizer, sense, word, clock.update)
 
     def state(self) -> Mapping[str, Tensor]:
-        """Return both averages for a checkpoint."""
         return {"logp_V": self.logp_V, "usage_S": self.usage_S}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Restore both averages."""
         self.logp_V, self.usage_S = state["logp_V"].clone(), state["usage_S"].clone()
 
     def _average(self, head: Kerbs) -> None:

@@ -14,12 +14,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
+from unspool.checked_fields import Checked, integer, number
 from unspool.training.settings import TrainSettings
 
 
@@ -103,15 +103,10 @@ Schedule = Callable[[int, int], float]
 """(update, updates of the whole run) → share of the peak."""
 
 
-class Warmup:
+class Warmup(Checked):
     """Linear warm-up to the peak; the base class of schedules."""
 
     warmup = 0
-    least_warmup: ClassVar[int] = 0
-
-    def __post_init__(self) -> None:
-        if self.warmup < self.least_warmup:
-            raise ValueError(f"warmup={self.warmup} must be at least {self.least_warmup} update(s)")
 
     def __call__(self, update: int, updates: int) -> float:  # noqa: ARG002
         """Return the share of the peak at this update (1 is the first)."""
@@ -122,7 +117,7 @@ class Warmup:
 class Constant(Warmup):
     """Constant after the warm-up."""
 
-    warmup: int = 0
+    warmup: int = integer(0, at_least=0)
     """Updates until the peak is reached."""
 
 
@@ -130,13 +125,10 @@ class Constant(Warmup):
 class InverseSqrt(Warmup):
     """Decay with the inverse square root of the update, independent of the run's length."""
 
-    warmup: int = 400
+    warmup: int = integer(400, at_least=1)
     """Updates until the peak is reached."""
 
-    least_warmup = 1
-
     def __call__(self, update: int, updates: int) -> float:  # noqa: ARG002
-        """Return the share of the peak at this update (1 is the first)."""
         return min(update / self.warmup, math.sqrt(self.warmup / update))
 
 
@@ -144,18 +136,12 @@ class InverseSqrt(Warmup):
 class Cosine(Warmup):
     """Cosine decay from the peak to `floor` at the end of the run."""
 
-    warmup: int = 100
+    warmup: int = integer(100, at_least=0)
     """Updates until the peak is reached."""
-    floor: float = 0.1
+    floor: float = number(0.1, at_least=0, at_most=1)
     """Share of the peak at the end of the run."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0.0 <= self.floor <= 1.0:
-            raise ValueError(f"floor={self.floor} is a share of the peak: give 0 to 1")
-
     def __call__(self, update: int, updates: int) -> float:
-        """Return the share of the peak at this update (1 is the first)."""
         if update <= self.warmup:
             return super().__call__(update, updates)
         way = min(1.0, (update - self.warmup) / max(1, updates - self.warmup))

@@ -21,12 +21,11 @@ from __future__ import annotations
 import copy
 import tomllib
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from unspool.config import build, choose, to_dict, to_kind_dict, unknown
+from unspool.config import build, choose, unknown
 from unspool.data import BATCHES, DATA, Bucketed
 from unspool.io import read_bounded
 from unspool.models import MODELS, config_from_dict
@@ -140,20 +139,6 @@ class Recipe:
                 check_trust(objective.reward, "reward =")
         if self.train.measure not in MEASURES:
             check_trust(self.train.measure, "train.measure =")
-
-    def to_settings(self) -> Mapping[str, Any]:
-        """Return settings that parse to this recipe: the original ones, unless a part was replaced."""
-        with suppress(ValueError):
-            if parse_recipe(self.settings) == self:
-                return self.settings
-        kinds = {it.name: it.choices for it in SECTIONS if isinstance(it.choices, Mapping) and not it.is_list}
-        parts = {name: getattr(self, name) for name in kinds if name != "model"}
-        tables = {name: to_kind_dict(kinds[name], part) for name, part in parts.items() if part is not None}
-        lists = {
-            "auxiliary": [{**to_kind_dict(OBJECTIVES, it), **to_dict(share)} for it, share in self.auxiliary],
-            "hooks": [to_kind_dict(HOOKS, hook) for hook in self.hooks],
-        }
-        return {"seed": self.seed, **tables, "model": self.model, "train": to_dict(self.train), **lists}
 
 
 def read_recipe(path: str | Path, changes: Sequence[str] = ()) -> Recipe:

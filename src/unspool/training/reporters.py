@@ -39,15 +39,13 @@ class Reporter:
 class NoReports(Reporter):
     """Silent; for all processes except the first."""
 
-    def warn(self, text: str) -> None:
-        """Ignore warnings."""
+    def warn(self, text: str) -> None: ...
 
 
 class StandardErrorReporter(Reporter):
     """Writes notes and warnings to standard error."""
 
     def note(self, text: str) -> None:
-        """Print a line."""
         print(f"unspool: {message_line(text)}", file=sys.stderr)
 
     warn = note
@@ -60,7 +58,6 @@ class LineReporter(StandardErrorReporter):
         self._file, self._json = file or sys.stdout, as_json
 
     def follow(self, updates: Iterator[Update], run: Run) -> None:
-        """Print during the run."""
         pace = Speed(run)
         for done in updates:
             pace.count(done)

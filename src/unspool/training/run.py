@@ -191,7 +191,9 @@ def as_recipe(recipe: AnyRecipe, changes: Sequence[str] = ()) -> Recipe:
         case str() | os.PathLike():
             parsed = read_recipe(recipe, changes)
         case Recipe() | Mapping():
-            settings = recipe.to_settings() if isinstance(recipe, Recipe) else recipe
+            settings = recipe.settings if isinstance(recipe, Recipe) else recipe
+            if isinstance(recipe, Recipe) and parse_recipe(settings) != recipe:
+                raise ValueError("a part of the recipe was replaced: give such settings as `changes`")
             parsed = parse_recipe(apply_changes(settings, changes))
         case _:
             raise TypeError(

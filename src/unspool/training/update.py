@@ -59,16 +59,11 @@ class Update:
     """Further statistics of the objective, per target."""
 
 
-def batch_numbers(run: Run) -> list[int]:
-    """Return the numbers of this process's batches in the next update."""
-    first = run.progress.update * run.settings.accumulate
-    return list(range(first + run.processes.rank, first + run.settings.accumulate, run.processes.size))
-
-
 def micro_batches(run: Run) -> dict[int, tuple[Batch, Clock]]:
     """Return number → batch and clock of this process's batches."""
-    mine, count = batch_numbers(run), run.settings.accumulate
+    count = run.settings.accumulate
     first = run.progress.update * count
+    mine = range(first + run.processes.rank, first + count, run.processes.size)
     batches = {number: run.batch(number) for number in mine}
     if run.objective.draws:
         # Seeds depend on all rows of the update, so that the batches of other processes are read too.

@@ -78,7 +78,7 @@ def test_the_right_verbs_can_be_told_from_the_wrong():
     [
         ({"nouns": 0}, "nouns is 0"),
         ({"depth": 0}, "depth is 0"),
-        ({"genders": 27}, "1 to 26"),
+        ({"genders": 27}, "more than 26"),
         ({"filler": 1.0}, "filler is 1.0"),
         ({"filler": 0.6, "embed": 0.5}, "no probability is left for the verb"),
         ({"exponent": -1.0}, "exponent is -1"),

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from unspool.data.known_languages import LANGUAGES, Agreement, FullSupport, SenseChain, ZipfMarkov
-from unspool.data.known_languages.known_language import check_count, check_share
 from unspool.tokenization.vocabulary import SPECIALS
 
 DEFAULT = [make() for make in LANGUAGES.values()]
@@ -131,15 +130,15 @@ def test_a_sentence_that_cannot_end_there_has_no_probability():
 
 @pytest.mark.parametrize("value", [-0.1, 1.0, math.nan])
 def test_a_share_leaves_room(value):
-    with pytest.raises(ValueError, match="drift is"):
-        check_share("drift", value)
-    check_share("drift", 0.0)
+    with pytest.raises(ValueError, match=r"SenseChain\.drift is"):
+        SenseChain(drift=value)
+    assert SenseChain(drift=0.0).drift == 0
 
 
 @pytest.mark.parametrize("value", [0, -1, 2.0, True, "3"])
 def test_a_count_counts(value):
-    with pytest.raises(ValueError, match=r"near is .* at least 1"):
-        check_count("near", value)
+    with pytest.raises((TypeError, ValueError), match=r"SenseChain\.near is .* ≥ 1"):
+        SenseChain(near=value)
 
 
 def test_with_noise_no_sentence_is_impossible_and_the_sampler_follows_the_probabilities():

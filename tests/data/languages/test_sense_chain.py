@@ -125,8 +125,8 @@ def test_what_followed_before_tells_the_sense(bank):
         ({"topics": 3}, "most_senses is 4, .* 3 topics"),
         ({"word_count": 7}, "7 words cannot fill 8 topics"),
         ({"drift": 1.0}, "drift is 1.0"),
-        ({"stop": 0.0}, "no sentence ends"),
-        ({"decay": -1.0}, "exponent is -1"),
+        ({"stop": 0.0}, "no sentence would end"),
+        ({"decay": -1.0}, "decay is -1"),
     ],
 )
 def test_nonsense_is_refused(settings, match):

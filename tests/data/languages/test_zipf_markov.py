@@ -108,10 +108,10 @@ def test_a_large_vocabulary_keeps_no_table():
         ({"word_count": 0}, "word_count is 0"),
         ({"branching": 0}, "branching is 0"),
         ({"order": 3}, "order is 3"),
-        ({"stop": 0.0}, "no sentence ends"),
-        ({"stop": 1.5}, "at most 1"),
+        ({"stop": 0.0}, "no sentence would end"),
+        ({"stop": 1.5}, "stop ≤ 1"),
         ({"exponent": -1.0}, "exponent is -1"),
-        ({"decay": math.nan}, "exponent is nan"),
+        ({"decay": math.nan}, "decay is nan"),
     ],
 )
 def test_nonsense_is_refused(settings, match):

@@ -168,13 +168,13 @@ def test_a_resumed_run_is_bit_equal_and_keeps_the_number_of_senses(tiny):
 def test_another_head_and_impossible_settings_are_refused(tiny):
     with pytest.raises(TypeError, match=r'set model\.head\.kind to "kerbs"'):
         KerbsReallocate().build(tiny().model)
-    with pytest.raises(ValueError, match="every=0"):
+    with pytest.raises(ValueError, match="every is 0"):
         KerbsReallocate(every=0)
-    with pytest.raises(ValueError, match=r"rate=0\.0"):
+    with pytest.raises(ValueError, match=r"rate is 0\.0"):
         KerbsReallocate(rate=0.0)
-    with pytest.raises(ValueError, match=r"share=1\.0 between 0 and 0\.5"):
+    with pytest.raises(ValueError, match=r"share is 1\.0, .* ≤ 0\.5"):
         KerbsReallocate(share=1.0)
-    with pytest.raises(ValueError, match=r"noise=inf between 0 and 10"):
+    with pytest.raises(ValueError, match=r"noise is inf, .* ≤ 10"):
         KerbsReallocate(noise=float("inf"))
     with pytest.raises(ValueError, match=r"set model\.head\.senses above 1"):
         KerbsReallocate().build(Model([0, 1, 2]))

@@ -23,7 +23,8 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from unspool.data.known_languages.known_language import KnownLanguage, Probabilities, check_count, check_share
+from unspool.checked_fields import Checked, integer, number
+from unspool.data.known_languages.known_language import KnownLanguage, Probabilities
 from unspool.data.known_languages.zipf_markov import zipf
 from unspool.tokenization.vocabulary import EOS_ID, SPECIALS
 
@@ -39,38 +40,33 @@ class OpenClauses:
 
 
 @dataclass(frozen=True)
-class Agreement(KnownLanguage[OpenClauses]):
+class Agreement(Checked, KnownLanguage[OpenClauses]):
     """Nouns (noun3-pl-a), fillers (so5), "that", and verbs that agree (verb2-pl-a)."""
 
-    nouns: int = 20
+    nouns: int = integer(20, at_least=1)
     """Stems; each has a form for every class."""
-    verbs: int = 20
+    verbs: int = integer(20, at_least=1)
     """Stems, with forms as nouns have."""
-    fillers: int = 20
+    fillers: int = integer(20, at_least=1)
     """Words that stand between a noun and its verb, and agree with nothing."""
-    genders: int = 1
-    """Times two numbers: the classes."""
-    filler: float = 0.6
+    genders: int = integer(1, at_least=1, at_most=26)
+    """Times two numbers: the classes. Genders are named a to z."""
+    filler: float = number(0.6, at_least=0, below=1)
     """The probability of one more filler: 1.5 of them stand between a noun and what follows them."""
-    embed: float = 0.1
+    embed: float = number(0.1, at_least=0, below=1)
     """The probability of a clause inside, where the depth allows it."""
-    depth: int = 2
+    depth: int = integer(2, at_least=1)
     """The most clauses that are open at once; 1: nothing is nested."""
-    exponent: float = 1.0
+    exponent: float = number(1.0, at_least=0)
     """Of Zipf's law."""
 
     def __post_init__(self) -> None:
-        for name in ("nouns", "verbs", "fillers", "depth"):
-            check_count(name, getattr(self, name))
-        check_count("genders", self.genders, most=26)  # named a to z
-        check_share("filler", self.filler)
-        check_share("embed", self.embed)
+        super().__post_init__()
         if self.filler + self.embed >= 1.0:
             raise ValueError(
                 f"filler + embed is {self.filler + self.embed}: no probability is left for the verb; "
                 "they must add up to less than 1"
             )
-        zipf(1, self.exponent)
 
     @cached_property
     def words(self) -> tuple[str, ...]:
@@ -152,9 +148,8 @@ class Agreement(KnownLanguage[OpenClauses]):
     @cached_property
     def _stems(self) -> list[float]:
         """Unnormalised, so that the first few are Zipf's law of fewer ranks."""
-        return [
-            float(rank) ** -self.exponent for rank in range(1, max(self.nouns, self.verbs, self.fillers) + 1)
-        ]
+        count = max(self.nouns, self.verbs, self.fillers)
+        return [float(rank) ** -self.exponent for rank in range(1, count + 1)]
 
     @cached_property
     def _filler_ids(self) -> NDArray[np.int64]:

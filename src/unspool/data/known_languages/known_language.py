@@ -25,6 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unspool.checked_fields import Checked, number
 from unspool.interfaces import Abilities, Step
 from unspool.tokenization.tokenizer import Tokenizer
 from unspool.tokenization.vocabulary import BOS_ID, EOS_ID, SPECIALS, train_words as word_vocabulary
@@ -112,7 +113,7 @@ class KnownLanguage(ABC, Generic[S]):
 
 
 @dataclass(frozen=True)
-class FullSupport(KnownLanguage[S]):
+class FullSupport(Checked, KnownLanguage[S]):
     """A language in which every sentence is possible: each token is random noise with probability ε.
 
         p_ε(· | prefix) = (1 − ε) · p(· | state) + ε · u,   u uniform over the words and EOS
@@ -122,15 +123,10 @@ class FullSupport(KnownLanguage[S]):
     """
 
     language: KnownLanguage[S]
-    epsilon: float = 0.01
-
-    def __post_init__(self) -> None:
-        if not 0.0 < self.epsilon < 1.0:
-            raise ValueError(f"epsilon is {self.epsilon}; it must be between 0 and 1")
+    epsilon: float = number(0.01, above=0, below=1)
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The words of the language."""
         return self.language.words
 
     @cached_property
@@ -142,7 +138,6 @@ class FullSupport(KnownLanguage[S]):
         return noise
 
     def start(self) -> S:
-        """As in the language."""
         return self.language.start()
 
     def after(self, state: S, token: int) -> S:
@@ -164,19 +159,6 @@ class FullSupport(KnownLanguage[S]):
                 return tuple(said)
             said.append(token)
             state = self.after(state, token)
-
-
-def check_share(name: str, value: float) -> None:
-    """Refuse a value outside of [0, 1)."""
-    if not 0.0 <= value < 1.0:
-        raise ValueError(f"{name} is {value}; it must be at least 0 and below 1")
-
-
-def check_count(name: str, value: Any, least: int = 1, most: float = math.inf) -> None:
-    """Refuse a value that is not a whole number from `least` to `most`."""
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        limits = f"at least {least}" if most == math.inf else f"{least} to {most}"
-        raise ValueError(f"{name} is {value!r}; it must be a whole number, {limits}")
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,11 @@ from functools import cached_property
 from random import Random
 from typing import Any
 
+from unspool.checked_fields import Checked, integer, number
 from unspool.config import choose, to_kind_dict
 from unspool.data.examples import Pairs, Texts
 from unspool.data.known_languages import LANGUAGES
-from unspool.data.known_languages.known_language import FullSupport, KnownLanguage, check_count, check_share
+from unspool.data.known_languages.known_language import FullSupport, KnownLanguage
 from unspool.data.known_languages.tasks import TASKS
 from unspool.data.reading import OnProgress
 from unspool.data.rows import Data, Row
@@ -32,26 +33,20 @@ MAX_DRAWS = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class SyntheticData(Data):
+class SyntheticData(Checked, Data):
     """Generated rows, reproducible by seed."""
 
-    train: int = 10_000
+    train: int = integer(10_000, at_least=1)
     """Training rows."""
-    valid: int = 500
+    valid: int = integer(500, at_least=0)
     """Validation rows."""
     seed: int = 0
     """Seed of the sampling; a language has another one."""
 
-    def __post_init__(self) -> None:
-        check_count("train", self.train)
-        check_count("valid", self.valid, least=0)
-
     def train_rows(self, advance: OnProgress) -> Iterator[Row]:  # noqa: ARG002
-        """Sample the training rows."""
         return self._rows("train", self.train)
 
     def valid_rows(self, advance: OnProgress) -> Iterator[Row] | None:  # noqa: ARG002
-        """Sample the validation rows."""
         return self._rows("valid", self.valid) if self.valid else None
 
     @abstractmethod
@@ -70,14 +65,13 @@ class LanguageData(SyntheticData):
 
     language: dict[str, Any] = field(default_factory=lambda: {"kind": "zipf_markov"})
     """Its kind, and those of its settings that differ from the defaults."""
-    noise: float = 0.0
+    noise: float = number(0.0, at_least=0, below=1)
     """The probability that a token is drawn at random; above 0 no sentence is impossible."""
 
     row_format = Texts()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_share("noise", self.noise)
         # All settings are stored, so that a run folder does not depend on later defaults.
         object.__setattr__(self, "language", to_kind_dict(LANGUAGES, self._noiseless))
 
@@ -91,11 +85,9 @@ class LanguageData(SyntheticData):
         return choose(LANGUAGES, self.language, "data.language")
 
     def codec(self) -> Tokenizer:
-        """The tokenizer whose ids are those of the language."""
         return self.known.codec()
 
     def sample_row(self, rng: Random, part: str) -> Row:  # noqa: ARG002
-        """Sample a sentence."""
         return (self.known.spell(self.known.sample(rng)),)
 
 

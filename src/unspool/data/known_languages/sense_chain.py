@@ -24,7 +24,8 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from unspool.data.known_languages.known_language import KnownLanguage, Probabilities, check_count, check_share
+from unspool.checked_fields import Checked, integer, number
+from unspool.data.known_languages.known_language import KnownLanguage, Probabilities
 from unspool.data.known_languages.zipf_markov import cumulative_sums, zipf
 from unspool.tokenization.vocabulary import EOS_ID, SPECIALS
 
@@ -41,31 +42,30 @@ class Belief:
 
 
 @dataclass(frozen=True)
-class SenseChain(KnownLanguage[Belief]):
+class SenseChain(Checked, KnownLanguage[Belief]):
     """Words w0 … with one to four senses. Senses have numbers; `forms` and `topic_of` are indexed by them."""
 
-    word_count: int = 200
+    word_count: int = integer(200, at_least=1)
     """How many words there are."""
-    topics: int = 8
+    topics: int = integer(8, at_least=1)
     """How many topics there are; a sense belongs to one."""
-    most_senses: int = 4
+    most_senses: int = integer(4, at_least=1)
     """The most senses of a word."""
-    near: int = 8
+    near: int = integer(8, at_least=1)
     """The most senses of its own topic that may follow a sense."""
-    far: int = 4
+    far: int = integer(4, at_least=1)
     """The most senses of other topics that may follow a sense."""
-    drift: float = 0.1
+    drift: float = number(0.1, at_least=0, below=1)
     """The probability of leaving the topic."""
-    decay: float = 1.0
+    decay: float = number(1.0, at_least=0)
     """How fast the senses that may follow grow improbable."""
-    stop: float = 0.1
+    stop: float = number(0.1, above=0, at_most=1, advice="With 0 no sentence would end.")
     """The probability that the sentence ends after a word: it has 1 / stop words on average."""
     seed: int = 0
     """Of the language, not of the sentences that are drawn from it."""
 
     def __post_init__(self) -> None:
-        for name in ("word_count", "topics", "most_senses", "near", "far"):
-            check_count(name, getattr(self, name))
+        super().__post_init__()
         if self.most_senses > self.topics:
             raise ValueError(
                 f"most_senses is {self.most_senses}, but each sense of a word is in another of the "
@@ -73,10 +73,6 @@ class SenseChain(KnownLanguage[Belief]):
             )
         if self.word_count < self.topics:
             raise ValueError(f"{self.word_count} words cannot fill {self.topics} topics; take more words")
-        check_share("drift", self.drift)
-        if not 0.0 < self.stop <= 1.0:
-            raise ValueError(f"stop is {self.stop}; it must be above 0, or no sentence ends, and at most 1")
-        zipf(1, self.decay)
 
     @cached_property
     def words(self) -> tuple[str, ...]:
@@ -106,7 +102,6 @@ class SenseChain(KnownLanguage[Belief]):
         return row
 
     def sample(self, random: Random) -> tuple[int, ...]:
-        """The words of a chain of senses."""
         return tuple(int(self.forms[sense]) for sense in self.sample_senses(random))
 
     def sample_senses(self, random: Random) -> tuple[int, ...]:

@@ -7,11 +7,11 @@ from datetime import date, timedelta
 from random import Random
 from typing import Any
 
-from unspool.data.known_languages.known_language import check_count
+from unspool.checked_fields import Checked, integer
 
 
 @dataclass(frozen=True)
-class Addition:
+class Addition(Checked):
     """Add two numbers, in digits: "23+45" → "68", or from right to left "86".
 
         y = a + b,   a and b of 1 … `digits` digits
@@ -20,13 +20,10 @@ class Addition:
     first one depends on all of them.
     """
 
-    digits: int = 2
+    digits: int = integer(2, at_least=1)
     """Maximum digits of a summand; each number of digits is equally frequent."""
     right_to_left: bool = False
     """Whether the sum's last digit is written first."""
-
-    def __post_init__(self) -> None:
-        check_count("digits", self.digits)
 
     def pair(self, random: Random) -> tuple[str, str]:
         """Sample a source and its target."""
@@ -54,7 +51,7 @@ FORMATS = (
 
 
 @dataclass(frozen=True)
-class Dates:
+class Dates(Checked):
     """Convert an English date to ISO 8601: "3 March 1987" → "1987-03-03".
 
         y = year-month-day, in digits
@@ -63,20 +60,17 @@ class Dates:
     in another order.
     """
 
-    first_year: int = 1900
+    first_year: int = integer(1900, at_least=1000, at_most=9998)
     """The first year whose days are drawn."""
-    last_year: int = 2099
+    last_year: int = integer(2099, at_least=1000, at_most=9998)
     """The last one."""
-    formats: int = len(FORMATS)
+    formats: int = integer(len(FORMATS), at_least=1, at_most=len(FORMATS))
     """Number of formats that are used, the plainest first."""
 
     def __post_init__(self) -> None:
-        if not 1000 <= self.first_year <= self.last_year <= 9998:
-            raise ValueError(
-                f"years run from {self.first_year} to {self.last_year}; they must lie between 1000 and 9998, "
-                "the first one first"
-            )
-        check_count("formats", self.formats, most=len(FORMATS))
+        super().__post_init__()
+        if self.first_year > self.last_year:
+            raise ValueError(f"first_year is {self.first_year}, but last_year is {self.last_year}")
 
     def pair(self, random: Random) -> tuple[str, str]:
         """Sample a source and its target."""
@@ -107,22 +101,21 @@ def ordinal(number: int) -> str:
 
 
 @dataclass(frozen=True)
-class SymbolTask:
+class SymbolTask(Checked):
     """Rows of random symbols, whole numbers with spaces between them: "3 1 4".
 
     n ~ uniform(shortest … longest),   x₁ … xₙ ~ uniform(0 … symbols − 1)
     """
 
-    symbols: int = 10
+    symbols: int = integer(10, at_least=1)
     """Number of different symbols."""
-    shortest: int = 1
+    shortest: int = integer(1, at_least=1)
     """Minimum length of a row."""
-    longest: int = 10
+    longest: int = integer(10, at_least=1)
     """Maximum length of a row; each length is equally frequent."""
 
     def __post_init__(self) -> None:
-        for name in ("symbols", "shortest", "longest"):
-            check_count(name, getattr(self, name))
+        super().__post_init__()
         if self.longest < self.shortest:
             raise ValueError(f"longest is {self.longest}, but shortest is {self.shortest}")
 
@@ -145,7 +138,6 @@ class Reversing(SymbolTask):
     """Reverse a row of symbols: y = xₙ … x₂ x₁."""
 
     def answer(self, row: list[int]) -> list[int]:
-        """Return the target of a row."""
         return row[::-1]
 
 
@@ -153,7 +145,6 @@ class Sorting(SymbolTask):
     """Sort a row of symbols, the smallest first: y₁ ≤ y₂ ≤ … ≤ yₙ, a permutation of x₁ … xₙ."""
 
     def answer(self, row: list[int]) -> list[int]:
-        """Return the target of a row."""
         return sorted(row)
 
 

@@ -28,23 +28,19 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from unspool.data.known_languages.known_language import KnownLanguage, Probabilities, check_count
+from unspool.checked_fields import Checked, integer, number
+from unspool.data.known_languages.known_language import KnownLanguage, Probabilities
 from unspool.data.random_numbers import GOLDEN, MASK, mix
 from unspool.tokenization.vocabulary import BOS_ID, EOS_ID, SPECIALS
 
-# Zipf's law: the frequency of a word falls as a power of its rank.
-#
-#     p(r) = r^(−a) / Σ_{q ≤ n} q^(−a),   r = 1 … n
-#
-# Paper: Zipf 1949, chapter 2 (papers.bib: zipf1949human), where a = 1.
-
 
 def zipf(n: int, exponent: float = 1.0) -> NDArray[np.float64]:
-    """The probabilities of ranks 1 … n, (n,)."""
-    if n < 1:
-        raise ValueError(f"n is {n}; Zipf's law needs at least one rank")
-    if not math.isfinite(exponent) or exponent < 0.0:
-        raise ValueError(f"exponent is {exponent}; it must be a number, at least 0 (all ranks alike)")
+    """Zipf's law: the probabilities of ranks 1 … n, (n,).
+
+        p(r) = r^(−a) / Σ_{q ≤ n} q^(−a)
+
+    Zipf 1949, chapter 2 (papers.bib: zipf1949human), where a = 1.
+    """
     weights = np.arange(1, n + 1, dtype=np.float64) ** -exponent
     shares: NDArray[np.float64] = weights / weights.sum()
     return shares
@@ -61,33 +57,23 @@ FIRST_WORD_ID = len(SPECIALS)
 
 
 @dataclass(frozen=True)
-class ZipfMarkov(KnownLanguage[tuple[int, ...]]):
+class ZipfMarkov(Checked, KnownLanguage[tuple[int, ...]]):
     """Words w0 … of a Zipfian Markov chain. The state is the context."""
 
-    word_count: int = 1_000
+    word_count: int = integer(1_000, at_least=1)
     """How many words there are."""
-    order: Literal[1, 2] = 2
+    order: Literal[1, 2] = integer(2, at_least=1, at_most=2)
     """How many words a context has."""
-    branching: int = 32
+    branching: int = integer(32, at_least=1)
     """The most words that can follow a context."""
-    exponent: float = 1.0
+    exponent: float = number(1.0, at_least=0)
     """Of Zipf's law."""
-    decay: float = 1.0
+    decay: float = number(1.0, at_least=0)
     """How fast the words that can follow grow improbable."""
-    stop: float = 0.1
+    stop: float = number(0.1, above=0, at_most=1, advice="With 0 no sentence would end.")
     """The probability that the sentence ends after a word: it has 1 / stop words on average."""
     seed: int = 0
     """Of the language, not of the sentences that are drawn from it."""
-
-    def __post_init__(self) -> None:
-        check_count("word_count", self.word_count)
-        check_count("branching", self.branching)
-        if self.order not in (1, 2):
-            raise ValueError(f"order is {self.order!r}; a word depends on the last 1 or 2")
-        if not 0.0 < self.stop <= 1.0:
-            raise ValueError(f"stop is {self.stop}; it must be above 0, or no sentence ends, and at most 1")
-        zipf(1, self.exponent)
-        zipf(1, self.decay)
 
     @cached_property
     def words(self) -> tuple[str, ...]:
@@ -100,11 +86,9 @@ class ZipfMarkov(KnownLanguage[tuple[int, ...]]):
         return (BOS_ID,) * self.order
 
     def after(self, state: tuple[int, ...], token: int) -> tuple[int, ...]:
-        """The last words."""
         return (*state, token)[-self.order :]
 
     def chances(self, state: tuple[int, ...]) -> Probabilities:
-        """The row of one context."""
         row: Probabilities = self.rows(np.array([state]))[0]
         return row
 

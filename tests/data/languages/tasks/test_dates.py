@@ -47,9 +47,9 @@ def test_ordinals():
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
-        ({"first_year": 2000, "last_year": 1999}, "from 2000 to 1999"),
-        ({"first_year": 999}, "between 1000 and 9998"),
-        ({"formats": 0}, "formats is 0; .* 1 to 8"),
+        ({"first_year": 2000, "last_year": 1999}, "first_year is 2000, but last_year is 1999"),
+        ({"first_year": 999}, "first_year is 999"),
+        ({"formats": 0}, "formats is 0"),
         ({"formats": 99}, "formats is 99"),
     ],
 )
