@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +70,7 @@ class Batch:
     def to(self, device: Any) -> Batch:
         """Return the batch on another device."""
         tensors = {it.name: getattr(self, it.name) for it in fields(self)}
-        return Batch(**{name: it if it is None else it.to(device) for name, it in tensors.items()})
+        return replace(self, **{name: it.to(device) for name, it in tensors.items() if it is not None})
 
 
 @dataclass(frozen=True, eq=False)
