@@ -112,6 +112,8 @@ class Source:
 
     def _default(self, module: str, value: ast.expr) -> str:
         match value:
+            case ast.Call(func=ast.Name(id="integer" | "number"), args=[default]):
+                return self._default(module, default)
             case ast.Call(keywords=[ast.keyword(arg="default_factory", value=ast.Lambda(body=body))]):
                 value = body
             case ast.Name(id=name):
