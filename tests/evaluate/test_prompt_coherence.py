@@ -5,7 +5,7 @@ import torch
 
 import unspool as us
 from unspool.evaluate.prompt_coherence import coherence
-from unspool.testing import TableModel, bigram
+from unspool.testing import bigram
 from unspool.tokenization.vocabulary import train_characters
 
 COIN = bigram([[0.5, 0.25, 0.25], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]])
@@ -14,24 +14,8 @@ COIN = bigram([[0.5, 0.25, 0.25], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]])
 def test_by_hand():
     found = coherence(COIN, [[0], [2]], [[1, 1], [2]])
     assert found.fits == pytest.approx([(log(0.25) + log(0.8)) / 2, log(0.6)])
-    # after the other's prompt: 2 → 1 and 0 → 2
-    assert found.gains == pytest.approx([(log(0.25) - log(0.2)) / 2, log(0.6) - log(0.25)])
     assert found.fit == pytest.approx(sum(found.fits) / 2)
-    assert found.gain == pytest.approx(sum(found.gains) / 2)
     assert found.similarity is None
-
-
-def test_repetition_fits_and_gains_nothing():
-    # a model that says again what it has just said, whatever came before it
-    parrot = TableModel(lambda row: [0.9 if token == row[-1] else 0.05 for token in range(3)])
-    found = coherence(parrot, [[0, 1], [2, 1]], [[1, 1, 1], [1, 1, 1]])
-    assert found.fit == pytest.approx(log(0.9))
-    assert found.gain == pytest.approx(0)
-
-
-def test_of_one_text_or_equal_prompts_there_is_no_gain():
-    assert coherence(COIN, [[0]], [[1]]).gain is None
-    assert coherence(COIN, [[0], [0]], [[1], [2]]).gain is None
 
 
 def test_hidden_states_of_a_real_model():

@@ -59,7 +59,7 @@ def test_with_prompts_it_is_of_the_text_after_its_prompt():
     scores = us.score(judge, ["a", "f"], ["bc", "de"])
     assert found.values["perplexity"] == pytest.approx(exp(-sum(it.total for it in scores) / 4))
     assert found.values["fit"] == pytest.approx(sum(it.total / 2 for it in scores) / 2)
-    assert {"gain", "similarity"} <= set(found.summed)
+    assert {"fit", "similarity"} <= set(found.summed)
     holed = measure_system("x", ["bc", "", "de"], prompts=["a", "b", "f"], model=judge)
     assert holed.values["fit"] == pytest.approx(found.values["fit"])
     assert "fit" not in holed.summed

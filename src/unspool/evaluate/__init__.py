@@ -40,7 +40,6 @@ if TYPE_CHECKING:
         Interval as Interval,
         approximate_randomisation as approximate_randomisation,
         bootstrap as bootstrap,
-        paired_bootstrap as paired_bootstrap,
     )
     from unspool.evaluate.summed_measure import (
         SummedMeasure as SummedMeasure,

@@ -1,4 +1,4 @@
-"""Bootstrap confidence intervals, and paired significance tests of two systems.
+"""Bootstrap confidence intervals, and a paired significance test of two systems.
 
     m*_b = m(x_{i₁} … x_{i_N}),  i ~ uniform{1 … N},  b = 1 … B;    [ m*_((1−l)/2), m*_((1+l)/2) ]
 
@@ -6,7 +6,7 @@ The percentile interval of Efron 1979 (papers.bib: efron1979bootstrap), of corpu
 (papers.bib: koehn2004statistical). Symbols: B `samples`, l `level`.
 
 Only texts are resampled: the interval does not cover other seeds of a decoder or other training runs. For
-fewer than about 20 texts it is too narrow. `PairedTest` describes the tests.
+fewer than about 20 texts it is too narrow.
 """
 
 from __future__ import annotations
@@ -82,18 +82,13 @@ ROUNDING = 1e-12
 class PairedTest:
     """The difference of two systems on the same texts, and the probability of one as large by chance.
 
-        bootstrap       p = (1 + #{ |d*_b − d| ≥ |d| }) / (1 + B),   d*_b = m(A*_b) − m(B*_b)
-        randomisation   p = (1 + #{ |d*_b| ≥ |d| }) / (1 + B)
+        p = (1 + #{ |d*_b| ≥ |d| }) / (1 + B)
 
-    Paired bootstrap (Koehn 2004; papers.bib: koehn2004statistical), two-sided and centred on the observed
-    difference d: both systems are resampled on the same texts. Approximate randomisation (Riezler &
-    Maxwell 2005; papers.bib: riezler2005pitfalls): the two outputs for each text are swapped with
-    probability ½, which would not matter if the systems were equal. Randomisation assumes less and makes
-    fewer errors.
+    Approximate randomisation (Riezler & Maxwell 2005; papers.bib: riezler2005pitfalls): the two outputs for
+    each text are swapped with probability ½, which would not matter if the systems were equal.
 
-    sacrebleu differs in two ways. Its bootstrap test is one-sided: its p is about half of ours. Its
-    randomisation test counts only draws with |d*| > |d|. Integer counts (TER: edits) often give |d*| = |d|,
-    and without these draws p is too small: equal systems differ at level α in more than a share α of tests.
+    sacrebleu's test counts only draws with |d*| > |d|. Integer counts (TER: edits) often give |d*| = |d|, and
+    without these draws p is too small: equal systems differ at level α in more than a share α of tests.
     `ties` is the share of such draws; p − ties is sacrebleu's p.
     """
 
@@ -103,18 +98,6 @@ class PairedTest:
     samples: int
     ties: float = 0.0
     """The part of p from draws with |d*| = |d|, which sacrebleu leaves out."""
-
-
-def paired_bootstrap(
-    first: SummedMeasure, second: SummedMeasure, *, samples: int = SAMPLES, seed: int = 0
-) -> PairedTest:
-    """Paired bootstrap test: resample texts, the same ones for both systems."""
-    _check_measures(first, second)
-    samples, seed = check_draws(samples, seed)
-    difference = first.value - second.value
-    parts = resample_counts(len(first), samples, seed)
-    resampled_B = np.concatenate([first.resampled(times) - second.resampled(times) for times in parts])
-    return _test(difference, resampled_B - difference)
 
 
 def approximate_randomisation(
@@ -133,17 +116,13 @@ def approximate_randomisation(
         parts.append(
             np.array([first.of_sums(a) - second.of_sums(b) for a, b in zip(a_BK, b_BK, strict=True)])
         )
-    return _test(first.value - second.value, np.concatenate(parts))
-
-
-def _test(difference: float, resampled_B: Counts) -> PairedTest:
+    difference, differences_B = first.value - second.value, np.concatenate(parts)
     least = abs(difference) - ROUNDING * max(1.0, abs(difference))
     # NaN counts as large: an unmeasurable draw must not make a difference more significant.
-    as_large = int((~(np.abs(resampled_B) < least)).sum())
-    larger = int((~(np.abs(resampled_B) <= 2 * abs(difference) - least)).sum())
-    draws_and_one = 1 + len(resampled_B)
-    ties = (as_large - larger) / draws_and_one
-    return PairedTest(difference, (1 + as_large) / draws_and_one, len(resampled_B), ties)
+    as_large = int((~(np.abs(differences_B) < least)).sum())
+    larger = int((~(np.abs(differences_B) <= 2 * abs(difference) - least)).sum())
+    p, ties = (1 + as_large) / (1 + samples), (as_large - larger) / (1 + samples)
+    return PairedTest(difference, p, samples, ties)
 
 
 def _check_measures(*measures: SummedMeasure) -> None:

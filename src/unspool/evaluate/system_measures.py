@@ -175,7 +175,7 @@ def _measure_coherence(
     pairs = [(prompt, text) for prompt, text in zip(prompts, texts, strict=True) if text.strip()]
     result = coherence(model, [prompt for prompt, _ in pairs], [text for _, text in pairs])
     # Empty texts have no coherence, and paired tests need a value for every text.
-    for name, values in {"fit": result.fits, "gain": result.gains, "similarity": result.similarities}.items():
+    for name, values in {"fit": result.fits, "similarity": result.similarities}.items():
         if values:
             is_complete = len(values) == len(texts)
             measures.add(name, mean_of(values) if is_complete else sum(values) / len(values))

@@ -36,7 +36,7 @@ measures:
   always              length, rep-4 (share of repeated 4-grams), loops, distinct-1, distinct-2 (of all texts
                       together), Zipf (slope of the 5,000 most frequent tokens), self-BLEU
   with --references   BLEU, chrF, TER, length ratio
-  with --model        perplexity; and if there are prompts, fit, gain and similarity to them
+  with --model        perplexity; and if there are prompts, fit and similarity to them
   with --human        MAUVE; needs --model and at least 300 texts of each, which are cut to one length
   with --measure      a measure of your own: the mean of a function from a text (or from a text and its
                       reference) to a number; needs --trust-code

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
         RatingItem as RatingItem,
         RatingSet as RatingSet,
         prepare as prepare,
-        read_sheet as read_sheet,
-        write_sheet as write_sheet,
     )
 
 __all__, __getattr__, __dir__ = lazy_exports(__name__)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -34,9 +34,9 @@ class Answer:
     """UTC time (ISO 8601)."""
 
 
-def append(path: Path, answers: Sequence[Answer]) -> None:
-    """Append answers to the file and flush them to the disk."""
-    lines = "".join(f"{json.dumps(asdict(it), ensure_ascii=False)}\n" for it in answers).encode()
+def append(path: Path, answer: Answer) -> None:
+    """Append an answer to the file and flush it to the disk."""
+    line = f"{json.dumps(asdict(answer), ensure_ascii=False)}\n".encode()
     lock = path.with_name(f".{path.name}.lock")
     try:
         with FileLock(lock, timeout=LOCK_TIMEOUT_S):
@@ -49,7 +49,7 @@ def append(path: Path, answers: Sequence[Answer]) -> None:
                     file.write(b"\n")
                 else:
                     file.truncate(len(content) - len(partial))
-                file.write(lines)
+                file.write(line)
                 file.flush()
                 os.fsync(file.fileno())
             if is_new:

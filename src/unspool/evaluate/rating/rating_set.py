@@ -1,4 +1,4 @@
-"""A blinded rating set: a folder of three files, and CSV sheets for spreadsheets.
+"""A blinded rating set: a folder of three files.
 
     set.json        the items that raters see: prompts and texts, without names of systems
     key.json        the systems of each text; only the report reads it
@@ -9,8 +9,6 @@ The first two are written once, atomically.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +24,7 @@ from unspool.errors import check_surrogates, replace_control_characters
 from unspool.evaluate.diversity import check_texts
 from unspool.evaluate.rating import answers as answers_module
 from unspool.evaluate.rating.answers import SCALES, Answer, Scale
-from unspool.io import new_file, read_bounded, read_json_object
+from unspool.io import new_file, read_json_object
 
 KIND = "unspool rating set 1"
 SET, KEY, ANSWERS = "set.json", "key.json", "answers.jsonl"
@@ -105,16 +103,12 @@ class RatingSet:
 
     def record(self, rater: str, item: str, choice: str) -> Answer:
         """Write an answer to the disk; it replaces an earlier answer of this rater to this item."""
-        answer = self.make_answer(rater, item, choice)
-        answers_module.append(self.folder / ANSWERS, [answer])
-        return answer
-
-    def make_answer(self, rater: str, item: str, choice: str) -> Answer:
-        """Check an answer and return it with the current time."""
         if not isinstance(item, str) or item not in self.by_id:
             raise ValueError(f"item {item!r:.40} is not among the {len(self.items)} items of {self.folder}")
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        return Answer(check_rater(rater), item, self.scale.check(choice), now)
+        answer = Answer(check_rater(rater), item, self.scale.check(choice), now)
+        answers_module.append(self.folder / ANSWERS, answer)
+        return answer
 
     def answers(self) -> list[Answer]:
         """Return the last answer of each rater to each item, in the order of the first answers."""
@@ -238,87 +232,3 @@ def _check_outputs(
         if name in systems and not any(text.strip() for text in texts):
             raise ValueError(f"all outputs of system {name!r} are empty")
     return dict(systems)
-
-
-FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
-
-
-def write_sheet(
-    ratings: RatingSet, path: str | Path, *, rater: str | None = None, systems: bool = False
-) -> int:
-    """Write a CSV sheet of all answers, or of one rater's items, answered or not; return the number of rows.
-
-    Columns: rater, item, choice, prompt, text (or text a, text b), and with `systems` the systems. Cells that
-    a spreadsheet would read as formulas get a leading apostrophe.
-    """
-    texts = ["text"] if ratings.scale.texts == 1 else ["text a", "text b"]
-    sides = ["system"] if ratings.scale.texts == 1 else ["system a", "system b"]
-    key = ratings.key() if systems else None
-    given = {(it.rater, it.item): it.choice for it in ratings.answers()}
-    if rater is not None:
-        name = check_rater(rater)
-        given = {(name, it.id): given.get((name, it.id), "") for it in ratings.order(name)}
-    out = io.StringIO(newline="")
-    sheet = csv.writer(out, lineterminator="\r\n")
-    sheet.writerow(["rater", "item", "choice", "prompt", *texts, *(sides if key else [])])
-    for (who, item_id), choice in given.items():
-        item = ratings.by_id[item_id]
-        names = [" = ".join(group) for group in key.items[item_id].systems] if key else []
-        sheet.writerow([who, item_id, choice, *map(_escape_formula, (item.prompt, *item.texts, *names))])
-    with new_file(Path(path)) as fresh:
-        # The byte order mark tells spreadsheets that the file is UTF-8.
-        fresh.write_bytes(b"\xef\xbb\xbf" + out.getvalue().encode())
-    return len(given)
-
-
-def read_sheet(ratings: RatingSet, path: str | Path, *, rater: str | None = None) -> int:
-    """Record the answers of a CSV sheet, and return how many were new; an invalid row records none.
-
-    Only the columns rater, item and choice are read. Rows without a choice and known answers are skipped.
-    `rater` is the default for the column rater.
-    """
-    path = Path(path)
-    known = {(it.rater, it.item): it.choice for it in ratings.answers()}
-    fresh: dict[tuple[str, str], Answer] = {}
-    for number, row in _rows(path):
-        choice = row.get("choice", "").strip()
-        if not choice:
-            continue
-        try:
-            name = row.get("rater", "").strip() or rater
-            if name is None:
-                raise ValueError("the column rater is empty: fill it in, or name the rater")
-            answer = ratings.make_answer(name, row.get("item", "").strip(), choice)
-        except ValueError as error:
-            raise ValueError(f"{path}, row {number}: {error}. Nothing was recorded.") from None
-        fresh[answer.rater, answer.item] = answer
-    new = [answer for index, answer in fresh.items() if known.get(index) != answer.choice]
-    if new:
-        answers_module.append(ratings.folder / ANSWERS, new)
-    return len(new)
-
-
-def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
-    try:
-        text = read_bounded(path).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 ({error}): save the sheet as CSV UTF-8") from None
-    header = text.partition("\n")[0]
-    # In some locales spreadsheets separate columns by semicolons.
-    delimiter = max(",;\t", key=header.count)
-    try:
-        rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True))
-    except csv.Error as error:
-        raise ValueError(f"{path}: not CSV ({error})") from None
-    if not rows or not {"item", "choice"} <= {name.strip().lower() for name in rows[0]}:
-        raise ValueError(f'{path}: the first row must name the columns "rater", "item" and "choice"')
-    names = [name.strip().lower() for name in rows[0]]
-    return [
-        (number, dict(zip(names, row, strict=False)))
-        for number, row in enumerate(rows[1:], start=2)
-        if any(cell.strip() for cell in row)
-    ]
-
-
-def _escape_formula(text: str) -> str:
-    return f"'{text}" if text.startswith(FORMULA_PREFIXES) else text
