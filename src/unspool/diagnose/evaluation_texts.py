@@ -161,8 +161,8 @@ def find_prompts(
     """
     layout = Layout() if layout is None else layout
     if path is None or model.is_encoder_decoder or layout.document == "file":
-        found = find_continuations(model, run, path, prompt_tokens, max_tokens, layout, warn=warn)
-        return found.take(count, seed)
+        continuations = find_continuations(model, run, path, prompt_tokens, max_tokens, layout, warn=warn)
+        return continuations.take(count, seed)
     from unspool.decode.prompts import ids_of
 
     pairs: list[TokenPair] = []

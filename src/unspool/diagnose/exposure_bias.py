@@ -245,8 +245,8 @@ def _interval(seed: int, *counts: Numbers) -> Interval:
             excess = (own - perfect) / own_tokens - right / right_tokens
         return float(np.average(excess[used], weights=texts[used])) if used.any() else float("nan")
 
-    found = bootstrap(SummedMeasure(np.concatenate(counts, axis=1), mean_excess), seed=seed)
-    return replace(found, low=found.low - RESOLUTION, high=found.high + RESOLUTION)
+    interval = bootstrap(SummedMeasure(np.concatenate(counts, axis=1), mean_excess), seed=seed)
+    return replace(interval, low=interval.low - RESOLUTION, high=interval.high + RESOLUTION)
 
 
 def _sample(
@@ -263,12 +263,12 @@ def _sample(
 
 def _logps(model: StepModel, prompts: Sequence[Tokens], rows: Sequence[Tokens]) -> list[list[float]]:
     """Return log p of every token of each row; [] for an empty row."""
-    full = [n for n, row in enumerate(rows) if row]
-    scored = score(model, [prompts[n] for n in full], [rows[n] for n in full]) if full else []
-    found: list[list[float]] = [[] for _ in rows]
-    for n, it in zip(full, scored, strict=True):
-        found[n] = [max(float(logp), LEAST_LOGP) for logp in it.logps]
-    return found
+    nonempty = [n for n, row in enumerate(rows) if row]
+    scores = score(model, [prompts[n] for n in nonempty], [rows[n] for n in nonempty]) if nonempty else []
+    logps: list[list[float]] = [[] for _ in rows]
+    for n, text_score in zip(nonempty, scores, strict=True):
+        logps[n] = [max(float(logp), LEAST_LOGP) for logp in text_score.logps]
+    return logps
 
 
 @torch.inference_mode()

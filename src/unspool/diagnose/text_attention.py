@@ -212,10 +212,9 @@ def _map_to_source(
         raise ValueError("the model is an encoder–decoder: give the source of the text")
     (window,) = forced(model, [text], [source], cut=True)
     before, after = window.tokens[: window.first], window.tokens[window.first :][:MAX_TOKENS]
-    found = source_attention(model, before, after)
-    if "source" not in found:
+    attention = source_attention(model, before, after).get("source")
+    if attention is None:
         raise ValueError(f"{type(model).__name__} does not provide attention weights over the source")
-    attention = found["source"]
     weights_TS = attention.layers[0][0].double().cpu()
     head_map = AttentionMap(None, None, weights_TS, "the source", float(weights_TS.max(dim=1).values.mean()))
     return AttentionMaps(attention.queries, attention.keys, (head_map,))

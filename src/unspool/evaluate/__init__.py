@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from unspool.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from unspool.evaluate.comparison import Answer as Answer, DecoderRow as DecoderRow
     from unspool.evaluate.confidence_calibration import (
         calibration as calibration,
         pair_calibration as pair_calibration,
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
         overlap_measures as overlap_measures,
         self_bleu as self_bleu,
     )
-    from unspool.evaluate.report import html_report as html_report
     from unspool.evaluate.significance import (
         Interval as Interval,
         approximate_randomisation as approximate_randomisation,

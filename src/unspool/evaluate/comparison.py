@@ -60,10 +60,6 @@ class DecoderRow:
     seconds: float
     """Total time."""
 
-    def __post_init__(self) -> None:
-        if not self.answers:
-            raise ValueError(f"decoder {self.decoder!r} needs at least one answer")
-
     def measures(self) -> dict[str, float]:
         """Return all measures of the answers together by name; rep-4 is a mean over answers."""
         tokens = [answer.tokens for answer in self.answers]

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from math import isfinite
 
-from unspool.decode.arguments import shown
 from unspool.errors import replace_control_characters
 from unspool.evaluate.comparison import Answer, DecoderRow
 
@@ -55,17 +54,6 @@ def html_report(
 
     `faults` explains why decoders are missing from the rows.
     """
-    lists = {"rows": (rows, DecoderRow), "prompts": (prompts, str)}
-    for name, (values, kind) in lists.items():
-        is_list = isinstance(values, Sequence) and not isinstance(values, str)
-        if not is_list or not all(isinstance(it, kind) for it in values):
-            raise TypeError(f"{name} is {shown(values)}, but must be a list of {kind.__name__}")
-    for name, mapping in {"about": about, "faults": {} if faults is None else faults}.items():
-        if not isinstance(mapping, Mapping) or not all(isinstance(it, str) for it in mapping):
-            raise TypeError(f"{name} is {shown(mapping)}, but must be a dict with names as keys")
-    for row in rows:
-        if len(row.answers) != len(prompts):
-            raise ValueError(f"{row.decoder!r} has {len(row.answers)} answers for {len(prompts)} prompts")
     logps = [logp for row in rows for answer in row.answers for logp in answer.logps]
     floor = min([-1.0, *filter(isfinite, logps)])
     facts = " · ".join(f"{_plain(name)} <code>{_plain(str(value))}</code>" for name, value in about.items())

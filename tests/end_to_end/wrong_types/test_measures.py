@@ -12,7 +12,6 @@ from unspool import basis, diagnose, evaluate, plots
 from unspool.data.conllu import TreeSentence, TreeWord
 from unspool.data.known_languages import Agreement
 from unspool.data.known_languages.known_language import TrueModel
-from unspool.evaluate import Answer, DecoderRow
 from unspool.heads import HEADS
 from unspool.tokenization.vocabulary import train_characters
 
@@ -32,7 +31,6 @@ FOUND = [TEST.accepts(P, i, tau=0.5).certificate for i in range(V)]
 YES = next(it for it in FOUND if isinstance(it, basis.Acceptance))
 NO = next(it for it in FOUND if isinstance(it, basis.Rejection))
 RULE = basis.KappaRule(3)
-ROW = DecoderRow("a", "Greedy()", (Answer("ab", (4, 5), (-1.0, -2.0), "length"),), 1.0)
 TEXTS = ["abcdef", "fedcba ab"]
 LANGUAGE = Agreement()
 SPEAKER = TrueModel(LANGUAGE)
@@ -106,10 +104,6 @@ CALLS = {
     "evaluate.token_calibration": (evaluate.token_calibration, {"model": LM, "texts": TEXTS}),
     "evaluate.distinct_n": (evaluate.distinct_n, {"texts": [[1, 2, 3]]}),
     "evaluate.features": (evaluate.features, {"model": LM, "texts": TEXTS}),
-    "evaluate.html_report": (
-        evaluate.html_report,
-        {"rows": [ROW], "prompts": ["a"], "about": {"model": "bible"}, "faults": {"b": "no"}},
-    ),
     "evaluate.mauve": (
         evaluate.mauve,
         {"human_ND": torch.randn(12, 3), "generated_MD": torch.randn(12, 3), "clusters": 2, "least": 12},

@@ -101,4 +101,4 @@ def test_a_lock_that_is_not_released_raises(tmp_path, monkeypatch):
         FileLock(tmp_path / ".answers.jsonl.lock"),
         pytest.raises(BlockingIOError, match="locked by another process"),
     ):
-        append(tmp_path / "answers.jsonl", [ONE])
+        append(tmp_path / "answers.jsonl", ONE)

@@ -168,8 +168,8 @@ class ProofAttempts:
         tail: FixedMultipliers | None = None,
     ) -> None:
         """Try each candidate's multipliers y of the head, Σ yⱼw̃ⱼ ≈ t·w̃ᵢ."""
-        found, low_Q = repair.prove(y_NQ, t_Q, candidate_tokens(candidates), self.slope, tail)
-        for candidate, certificate, low in zip(candidates, found, low_Q, strict=True):
+        certificates, low_Q = repair.prove(y_NQ, t_Q, candidate_tokens(candidates), self.slope, tail)
+        for candidate, certificate, low in zip(candidates, certificates, low_Q, strict=True):
             candidate.low = max(candidate.low, float(low))
             if certificate is not None:
                 self.record_verdict(candidate, False, method, certificate)

@@ -120,7 +120,7 @@ class MultiplierRepair:
         if tail is not None:
             box_scale_Q = np.maximum(box_scale_Q, 1.0)
         lower_Q = np.maximum(t_Q, 0.0) / (box_scale_Q + 2 * remaining_Q / min(1.0, slope) + MARGIN)
-        found: list[Rejection | None] = [None] * len(tokens_Q)
+        certificates: list[Rejection | None] = [None] * len(tokens_Q)
         for q in np.flatnonzero(lower_Q > own_mass_Q):
             scale = own_mass_Q[q] / (t_Q[q] * dist.kappa)
             rows_N, shift_N = self.tokens_N, y_NQ[:, q] * scale
@@ -129,10 +129,10 @@ class MultiplierRepair:
                 shift_N = np.concatenate([shift_N, tail.y_TQ[:, q] * scale])
             proof = Rejection(int(tokens_Q[q]), rows_N, shift_N)
             if self.metric.is_full_rank or verify_exactly(proof, self.whitened, dist, Fraction(slope)):
-                found[q] = proof
+                certificates[q] = proof
             else:
                 lower_Q[q] = 0
-        return found, lower_Q / dist.kappa
+        return certificates, lower_Q / dist.kappa
 
     def _repair_until_exact(
         self, y_NQ: Array, t_Q: Array, tokens_Q: Indices, tail: FixedMultipliers | None
