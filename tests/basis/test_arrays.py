@@ -6,10 +6,10 @@ import torch
 
 from unspool.basis.arrays import (
     as_distribution,
-    as_float,
     as_float64,
     as_masses,
     as_numpy,
+    check_float,
     check_int,
     check_token,
 )
@@ -64,10 +64,13 @@ def test_float32_sums_are_tolerated_and_input_is_untouched():
 
 def test_numbers_are_known_by_what_they_are():
     for one in (1, np.int64(1), np.array(1), torch.tensor(1)):
-        assert (check_int("n", one, 0, 9, "n"), as_float(one)) == (1, 1.0)
-    assert (as_float(Fraction(1, 2)), as_float(10**400), as_float(-(10**400))) == (0.5, np.inf, -np.inf)
+        assert (check_int("n", one, 0, 9, "n"), check_float("x", one, 0, 9, "x")) == (1, 1.0)
+    assert check_float("x", Fraction(1, 2), 0, 1, "x") == 0.5
+    with pytest.raises(ValueError, match="x is"):
+        check_float("x", 10**400, 0, np.inf, "x")
     for none in (True, "1", None, 1j, np.array([1]), [1], np.array("x")):
-        assert as_float(none) is None
+        with pytest.raises(TypeError, match="x is"):
+            check_float("x", none, 0, 9, "x")
     for none in (0.5, True, "1", None, 1j, np.array([1]), [1], np.array("x")):
         with pytest.raises(TypeError, match="n is"):
             check_int("n", none, 0, 9, "n")

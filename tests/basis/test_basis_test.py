@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from unspool.basis import BasisTest
-from unspool.basis.basis_test import critical_tau
 from unspool.basis.certificate import Acceptance, Rejection, Verdict
 from unspool.basis.theory import tau_from_delta, tau_from_slope
 from unspool.basis.verifier import verify_certificate
@@ -246,7 +245,7 @@ def test_both_ends_are_proven(model, rank):
     test, p = BasisTest(model.W), model.p(2)
     step = test.step(p)
     i = int(step.distribution.order_N[rank])
-    low, high = critical_tau(step, i, 1e-2)
+    low, high = step.critical_tau(i, rtol=1e-2)
     assert p[i] <= low < high <= low * 1.01
     assert step.accepts(i, tau=low * 0.999).accepted
     rejected = step.accepts(i, tau=min(high * 1.001, 0.9999))
@@ -264,7 +263,7 @@ def test_at_rank_zero_it_is_the_probability(model):
 
 def test_rtol_is_checked(model):
     with pytest.raises(ValueError, match="rtol"):
-        critical_tau(BasisTest(model.W).step(model.p(0)), 0, 0.0)
+        BasisTest(model.W).critical_tau(model.p(0), 0, rtol=0.0)
 
 
 def test_tau_of_a_slope():

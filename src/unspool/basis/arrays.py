@@ -37,33 +37,32 @@ def as_float64(x: Any) -> Array:
     return as_numpy(x).astype(np.float64, copy=False)
 
 
-def as_float(x: Any) -> float | None:
-    """x as a float, infinite if it overflows; None if x is not a real number (bool is not)."""
-    number = x.tolist() if getattr(x, "ndim", None) == 0 else x
-    if isinstance(number, bool) or not isinstance(number, Real):
-        return None
-    try:
-        return float(number)
-    except OverflowError:
-        return inf if number > 0 else -inf  # type: ignore[operator]
-
-
 def check_float(name: str, x: Any, low: float, high: float, expected: str) -> float:
     """x as a float strictly between low and high; otherwise TypeError or ValueError."""
-    number = as_float(x)
-    if number is None or not low < number < high:
-        error = TypeError if number is None else ValueError
-        raise error(f"{name} is {short_repr(x)}; expected {expected}")
-    return number
+    number = _as_scalar(x)
+    if isinstance(number, bool) or not isinstance(number, Real):
+        raise TypeError(f"{name} is {short_repr(x)}; expected {expected}")
+    try:
+        result = float(number)
+    except OverflowError:
+        result = inf
+    if not low < result < high:
+        raise ValueError(f"{name} is {short_repr(x)}; expected {expected}")
+    return result
 
 
 def check_int(name: str, x: Any, low: int, high: float, expected: str) -> int:
     """x as an int from low to high; otherwise TypeError or ValueError."""
-    number = x.tolist() if getattr(x, "ndim", None) == 0 else x
+    number = _as_scalar(x)
     is_int = isinstance(number, Integral) and not isinstance(number, bool)
     if not is_int or not low <= number <= high:
         raise (ValueError if is_int else TypeError)(f"{name} is {short_repr(x)}; expected {expected}")
     return int(number)
+
+
+def _as_scalar(x: Any) -> Any:
+    """x, or the number in an array or tensor without dimensions."""
+    return x.tolist() if getattr(x, "ndim", None) == 0 else x
 
 
 def check_token(i: Any, vocabulary: int) -> int:

@@ -44,6 +44,8 @@ from unspool.basis.work import DEFAULT_BUDGET
 
 # Tokens searched in parallel; more would not fit the processor's cache.
 MAX_TOKENS_PER_BATCH = 128
+# Tests per call of `critical_tau`.
+MAX_BISECTIONS = 60
 
 
 class BasisStep:
@@ -61,11 +63,6 @@ class BasisStep:
     def distribution(self) -> Distribution:
         """The normalised p̂ with its sorted head."""
         return self._factors.dist
-
-    @property
-    def kappa(self) -> float:
-        """The κ of p̂ at this rank."""
-        return self._factors.dist.kappa
 
     def accepts(self, i: int, *, tau: float) -> Verdict:
         """Test whether token i provably has p* > 0, given the threshold τ."""
@@ -106,48 +103,40 @@ class BasisStep:
         above = float(p_V @ np.maximum(s_V, 0))
         return float(p_i - p_V @ np.maximum(-s_V, 0)) / above if above > 0 else inf
 
+    def critical_tau(self, i: int, *, rtol: float = 1e-3) -> tuple[float, float]:
+        """Bracket the threshold at which a token's verdict flips: (τ accepted, τ rejected).
+
+            c* = max over λ of (p̂ᵢ − N)/P,   N = Σ p̂s⁻,  P = Σ p̂s⁺,  s = W̃λ, sᵢ = 1          τ* = c*/(1 + c*)
+
+        One λ proves acceptance for every c below (p̂ᵢ − N)/P, and one y rejection for every c ≥ max yⱼ/p̂ⱼ, so
+        each certificate tightens the bracket beyond the tested c. The bracket is bisected in log c until its
+        ends differ by a factor of at most 1 + rtol, or until a test is undecided.
+        """
+        width = check_float("rtol", rtol, 0, 1, "the relative width of the bracket, between 0 and 1")
+        p_V = self.distribution.p
+        i = check_token(i, len(p_V))
+        low, high = p_V[i] / (1 - p_V[i]) if p_V[i] < 1 else inf, inf
+        slope = 2 * low
+        for _ in range(MAX_BISECTIONS):
+            if not slope < 1e12:
+                break
+            match self.accepts(i, tau=tau_from_slope(slope)).certificate:
+                case Acceptance() as proof:
+                    low = max(low, slope, self.max_accepted_slope(proof) * (1 - 1e-9))
+                case Rejection() as proof:
+                    high = min(high, slope, max(float(np.max(proof.shift_N / p_V[proof.rows_N])), 0.0))
+                case None:
+                    break
+            if high <= low or tau_from_slope(high) <= tau_from_slope(low) * (1 + width):
+                break
+            slope = sqrt(low * high) if high < inf else 4 * low
+        return tau_from_slope(low), tau_from_slope(high)
+
     def _check_token(self, i: int) -> int:
         i = check_token(i, self.distribution.vocabulary)
         if not self.distribution.p[i] > 0:
             raise ValueError(f"token {i} has probability zero: it cannot be sampled or tested")
         return i
-
-
-MAX_TESTS = 60
-"""Tests per call of `critical_tau`."""
-
-
-def critical_tau(step: BasisStep, i: int, rtol: float = 1e-3) -> tuple[float, float]:
-    """Bracket the threshold at which a token's verdict flips: (τ accepted, τ rejected).
-
-        c* = max over λ of (p̂ᵢ − N)/P,   N = Σ p̂s⁻,  P = Σ p̂s⁺,  s = W̃λ, sᵢ = 1          τ* = c*/(1 + c*)
-
-    One λ proves acceptance for every c below (p̂ᵢ − N)/P, and one y rejection for every c ≥ max yⱼ/p̂ⱼ, so
-    each certificate tightens the bracket beyond the tested c. The bracket is bisected in log c until its
-    ends differ by a factor of at most 1 + rtol, or until a test is undecided.
-
-    Finlayson et al. 2024, §4.
-    papers.bib: finlayson2024closing
-    """
-    width = check_float("rtol", rtol, 0, 1, "the relative width of the bracket, between 0 and 1")
-    p_V = step.distribution.p
-    i = check_token(i, len(p_V))
-    low, high = p_V[i] / (1 - p_V[i]) if p_V[i] < 1 else inf, inf
-    slope = 2 * low
-    for _ in range(MAX_TESTS):
-        if not slope < 1e12:
-            break
-        match step.accepts(i, tau=tau_from_slope(slope)).certificate:
-            case Acceptance() as proof:
-                low = max(low, slope, step.max_accepted_slope(proof) * (1 - 1e-9))
-            case Rejection() as proof:
-                high = min(high, slope, max(float(np.max(proof.shift_N / p_V[proof.rows_N])), 0.0))
-            case None:
-                break
-        if high <= low or tau_from_slope(high) <= tau_from_slope(low) * (1 + width):
-            break
-        slope = sqrt(low * high) if high < inf else 4 * low
-    return tau_from_slope(low), tau_from_slope(high)
 
 
 class BasisTest:
@@ -215,7 +204,7 @@ class BasisTest:
 
     def critical_tau(self, p: Any, i: int, *, rtol: float = 1e-3) -> tuple[float, float]:
         """Two τ between which the verdict flips: accepted at the first, rejected at the second."""
-        return critical_tau(self.step(p), i, rtol)
+        return self.step(p).critical_tau(i, rtol=rtol)
 
     def verify(self, certificate: Acceptance | Rejection, p: ArrayLike, tau: float) -> bool:
         """Verify a certificate independently of the solver."""
