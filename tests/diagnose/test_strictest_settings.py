@@ -6,10 +6,10 @@ from hypothesis import given, strategies as st
 
 from unspool.diagnose.critical_settings import Criterion, StrictestSettings, share_interval
 
-EPSILON = Criterion("epsilon", "Sample(Epsilon({}))", is_rising=True, loosest=0.0)
-TOP_P = Criterion("top-p", "Sample(TopP({}))", is_rising=False, loosest=1.0)
-TOP_K = Criterion("top-k", "Sample(TopK({}))", is_rising=False, loosest=inf, is_integer=True)
-KAPPA = Criterion("kappa", "Sample(Kappa({}, 3))", is_rising=True, loosest=0.0)
+EPSILON = Criterion("epsilon", "Sample(Epsilon({}))", loosest=0.0)
+TOP_P = Criterion("top-p", "Sample(TopP({}))", loosest=1.0)
+TOP_K = Criterion("top-k", "Sample(TopK({}))", loosest=inf, is_integer=True)
+KAPPA = Criterion("kappa", "Sample(Kappa({}, 3))", loosest=0.0)
 
 
 def match(criterion, criticals, share):

@@ -41,11 +41,14 @@ class Criterion:
     name: str
     spec: str
     """Decoder string, with {} for the setting."""
-    is_rising: bool
-    """Whether a larger setting rejects more."""
     loosest: float
     """The setting that keeps all tokens."""
     is_integer: bool = False
+
+    @property
+    def is_rising(self) -> bool:
+        """Whether a larger setting rejects more."""
+        return self.loosest == 0
 
     def rejects(self, setting: float, critical_N: Tensor) -> Tensor:
         """Return for each critical setting whether its token is rejected."""
@@ -143,24 +146,22 @@ def _kappa(width: int, it: Positions) -> Tensor:
 
 
 CRITERIA: dict[Criterion, Critical] = {
-    Criterion("top-k", "Sample(TopK({}))", is_rising=False, loosest=inf, is_integer=True): lambda it: (
+    Criterion("top-k", "Sample(TopK({}))", loosest=inf, is_integer=True): lambda it: (
         (it.logp_NV > it.logp_N1).sum(dim=-1).double() + 1
     ),
-    Criterion("top-p", "Sample(TopP({}))", is_rising=False, loosest=1.0): _mass_before,
-    Criterion("typical", "Sample(Typical({}))", is_rising=False, loosest=1.0): _mass_more_typical,
-    Criterion("top-nσ", "Sample(TopNSigma({}))", is_rising=False, loosest=inf): _sigmas_below_best,
-    Criterion("epsilon", "Sample(Epsilon({}))", is_rising=True, loosest=0.0): lambda it: it.p_N.masked_fill(
+    Criterion("top-p", "Sample(TopP({}))", loosest=1.0): _mass_before,
+    Criterion("typical", "Sample(Typical({}))", loosest=1.0): _mass_more_typical,
+    Criterion("top-nσ", "Sample(TopNSigma({}))", loosest=inf): _sigmas_below_best,
+    Criterion("epsilon", "Sample(Epsilon({}))", loosest=0.0): lambda it: it.p_N.masked_fill(
         it.is_best_N, 1.0
     ),
-    Criterion("min-p", "Sample(MinP({}))", is_rising=True, loosest=0.0): lambda it: (
-        it.p_N / it.best_N.double().exp()
-    ),
-    Criterion("top-a", "Sample(TopA({}))", is_rising=True, loosest=0.0): lambda it: (
+    Criterion("min-p", "Sample(MinP({}))", loosest=0.0): lambda it: it.p_N / it.best_N.double().exp(),
+    Criterion("top-a", "Sample(TopA({}))", loosest=0.0): lambda it: (
         it.p_N / it.best_N.double().exp().square()
     ).clamp(max=1.0),
-    Criterion("eta", "Sample(Eta({}))", is_rising=True, loosest=0.0): lambda it: eta_of(
-        it.p_N, it.entropy_N
-    ).masked_fill(it.is_best_N, 1.0),
+    Criterion("eta", "Sample(Eta({}))", loosest=0.0): lambda it: eta_of(it.p_N, it.entropy_N).masked_fill(
+        it.is_best_N, 1.0
+    ),
 }
 
 
@@ -169,7 +170,7 @@ def criteria(width: int | None) -> dict[Criterion, Critical]:
     if width is None:
         return CRITERIA
     spec = f"Sample(Kappa({{}}, {width}))"
-    return {**CRITERIA, Criterion("kappa", spec, is_rising=True, loosest=0.0): partial(_kappa, width)}
+    return {**CRITERIA, Criterion("kappa", spec, loosest=0.0): partial(_kappa, width)}
 
 
 @dataclass(frozen=True)
@@ -311,7 +312,7 @@ def _settings(tau: float, p_V: Tensor, entropy: Tensor) -> tuple[float, float, f
 def basis_criteria(rank: int | None) -> tuple[Criterion, Criterion, Criterion]:
     """Return the criteria of BA-ε, BA-η and BA-nucleus at a rank."""
     return (
-        Criterion("BA-ε", f"Sample(BasisAware({{}}, rank={rank}))", is_rising=True, loosest=0.0),
-        Criterion("BA-η", f"Sample(BasisAware(EtaTau({{}}), rank={rank}))", is_rising=True, loosest=0.0),
-        Criterion("BA-p", f"Sample(BasisAware(NucleusTau({{}}), rank={rank}))", is_rising=False, loosest=1.0),
+        Criterion("BA-ε", f"Sample(BasisAware({{}}, rank={rank}))", loosest=0.0),
+        Criterion("BA-η", f"Sample(BasisAware(EtaTau({{}}), rank={rank}))", loosest=0.0),
+        Criterion("BA-p", f"Sample(BasisAware(NucleusTau({{}}), rank={rank}))", loosest=1.0),
     )
