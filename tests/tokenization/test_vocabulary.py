@@ -26,7 +26,6 @@ from unspool.tokenization.vocabulary import (
     PAD_ID,
     SPECIALS,
     UNK_ID,
-    BPEDropout,
 )
 
 MAKERS = {
@@ -253,60 +252,3 @@ def test_wrong_side_settings_are_reported(wrong: dict[str, object], message: str
 def test_separate_vocabularies_need_pairs() -> None:
     with pytest.raises(ValueError, match="needs pairs of source and target"):
         Separate({"kind": "words"}, {"kind": "words"}).train(["a b"])
-
-
-DROPOUT_TOKENIZER = train_bpe(["abab abab abc", "ab abc"] * 4, 270)
-
-
-class FixedRandom(Random):
-    """Returns given numbers."""
-
-    def __init__(self, *rolls: float) -> None:
-        super().__init__()
-        self._rolls = list(rolls)
-
-    def random(self) -> float:
-        return self._rolls.pop(0)
-
-
-def test_bpe_dropout_by_hand() -> None:
-    drop = BPEDropout(DROPOUT_TOKENIZER, 0.5)
-    # abab: the joins a+b (twice); the first is left out, the second is made; then a+b again, not left out; …
-    assert drop.split("ab", FixedRandom(0.9)) == ["ab"]
-    assert drop.split("ab", FixedRandom(0.1)) == ["a", "b"]
-    assert drop.split("abab", FixedRandom(0.1, 0.9, 0.1)) == ["a", "b", "ab"]
-
-
-@given(st.text("abc xé€", max_size=30))
-def test_bpe_dropout_keeps_the_text_and_rate_0_is_bpe(line: str) -> None:
-    ids = DROPOUT_TOKENIZER.encode(line)
-    assert BPEDropout(DROPOUT_TOKENIZER, 0.0)(ids, Random(0)) == ids
-    for rate in (0.3, 0.999999):
-        cut = BPEDropout(DROPOUT_TOKENIZER, rate)(ids, Random(1))
-        assert DROPOUT_TOKENIZER.decode(cut) == line
-        assert len(cut) >= len(ids)
-
-
-def test_bpe_dropout_is_deterministic_for_a_seed() -> None:
-    ids, drop = DROPOUT_TOKENIZER.encode("abab abc abab abc"), BPEDropout(DROPOUT_TOKENIZER, 0.5)
-    assert drop(ids, Random(3)) == drop(ids, Random(3))
-    assert len({tuple(drop(ids, Random(seed))) for seed in range(9)}) > 1
-
-
-def test_bpe_dropout_keeps_an_incomplete_character() -> None:
-    half = DROPOUT_TOKENIZER.encode("€")[:1]
-    assert BPEDropout(DROPOUT_TOKENIZER, 0.5)(half, Random(0)) == half
-
-
-def test_bpe_dropout_rejects_other_vocabularies() -> None:
-    with pytest.raises(ValueError, match="needs a BPE vocabulary, but this one is WordLevel"):
-        BPEDropout(train_characters(["ab"]), 0.1)
-
-
-def test_bpe_dropout_does_not_stall_on_a_very_long_word() -> None:
-    text = train_bpe(["ab" * 30] * 5, 300)
-    ids = text.encode("ab" * 20_000)
-    start = time.perf_counter()
-    found = BPEDropout(text, 0.1)(ids, Random(0))
-    assert time.perf_counter() - start < 10  # hours, where each round looks at the whole word
-    assert text.decode(found) == "ab" * 20_000

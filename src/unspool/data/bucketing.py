@@ -9,22 +9,14 @@ of batches depend only on (seed, epoch).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
-from random import Random
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from unspool.data.batch import Batch
 from unspool.data.examples import Examples
 from unspool.data.random_numbers import Ints, random_bits, random_permutation
-from unspool.interfaces import Feed
-from unspool.tokenization import BPE, Separate, Tokenizer
-from unspool.tokenization.vocabulary import BPEDropout
 
 _ROWS, _BATCHES = 0, 1
 """Purposes of random orders: those of one epoch must differ."""
@@ -116,76 +108,3 @@ def _rank_by_length(examples: Examples, tokens: int) -> tuple[Ints, Ints]:
 def _shuffled_keys(ranks_N: Ints, *seed: int) -> Ints:
     """Return sort keys with random lower bits, so that rows of equal rank are in random order."""
     return (ranks_N << 32) | (random_bits(len(ranks_N), *seed) >> np.uint64(32)).astype(np.int64)
-
-
-Segmenter = Callable[[Sequence[int], Random], list[int]]
-
-
-@dataclass(frozen=True, eq=False)
-class ResegmentedFeed:
-    """BPE-dropout: the batches of another feed, segmented anew. A row stays if it would exceed `limit`."""
-
-    feed: Feed
-    target: Segmenter | None
-    source: Segmenter | None
-    limit: int
-    seed: int = 0
-
-    @property
-    def per_epoch(self) -> int:
-        return self.feed.per_epoch
-
-    def batch(self, number: int) -> Batch:
-        batch, rng = self.feed.batch(number), Random(f"{self.seed}/{number}")
-        if self.target is not None:
-            batch = self._targets(batch, self.target, rng)
-        if self.source is not None and batch.source_NS is not None and batch.source_lengths_N is not None:
-            rows = _unpad(batch.source_NS, batch.source_lengths_N)
-            source_NS, lengths_N = _pad([self._cut(row, self.source, rng) for row in rows])
-            batch = replace(batch, source_NS=source_NS, source_lengths_N=lengths_N)
-        return batch
-
-    def _targets(self, batch: Batch, cut: Segmenter, rng: Random) -> Batch:
-        rows = [self._cut(row, cut, rng) for row in _unpad(batch.targets_NU, batch.lengths_N)]
-        begins = batch.inputs_NT[:, 0].tolist()
-        targets_NT, lengths_N = _pad(rows)
-        inputs_NT, _ = _pad([[begin, *row[:-1]] for begin, row in zip(begins, rows, strict=True)])
-        weights_NT = (torch.arange(targets_NT.shape[1]) < lengths_N[:, None]).float()
-        return replace(
-            batch, inputs_NT=inputs_NT, lengths_N=lengths_N, targets_NU=targets_NT, weights_NU=weights_NT
-        )
-
-    def _cut(self, row: list[int], cut: Segmenter, rng: Random) -> list[int]:
-        """Segment a row anew, except for its last token (EOS, or any token of a truncated row)."""
-        found = [*cut(row[:-1], rng), row[-1]]
-        return found if len(found) <= self.limit else row
-
-
-def bpe_dropout_rates(config: object) -> tuple[float, ...]:
-    """Return the BPE-dropout rates of targets and sources, or () if both are 0."""
-    sides = [config, config]
-    if isinstance(config, Separate):
-        sides = [config.side("target"), config.side("source")]
-    rates = tuple(side.dropout if isinstance(side, BPE) else 0.0 for side in sides)
-    return rates if any(rates) else ()
-
-
-def with_bpe_dropout(feed: Feed, config: object, tokenizer: Tokenizer, limit: int, seed: int) -> Feed:
-    """Return the feed, with BPE-dropout if the tokenizer's settings ask for it."""
-    rates = bpe_dropout_rates(config)
-    if not rates:
-        return feed
-    codecs = (tokenizer, tokenizer.source_tokenizer)
-    target, source = (
-        BPEDropout(codec, rate) if rate else None for codec, rate in zip(codecs, rates, strict=True)
-    )
-    return ResegmentedFeed(feed, target, source, limit, seed)
-
-
-def _unpad(tokens_NT: Tensor, lengths_N: Tensor) -> list[list[int]]:
-    return [row[:length] for row, length in zip(tokens_NT.tolist(), lengths_N.tolist(), strict=True)]
-
-
-def _pad(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
-    padded_NT = pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
-    return padded_NT, torch.tensor([len(row) for row in rows])

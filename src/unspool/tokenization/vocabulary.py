@@ -1,4 +1,4 @@
-"""Train a vocabulary on text: byte-level BPE (with BPE-dropout), words, or characters.
+"""Train a vocabulary on text: byte-level BPE, words, or characters.
 
 Ids 0 to 3 are <pad>, <bos>, <eos> and <unk>. Text never becomes one of the first three: "<eos>" in a text is
 plain text and round-trips. <unk> replaces an unknown word or character and is visible when decoded.
@@ -9,10 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from random import Random
 from typing import Any
 
 import tokenizers
@@ -27,7 +25,7 @@ _WORD_SPECIALS = tuple(f"< {each[1:-1]} >" for each in SPECIALS)
 """Special tokens of a word vocabulary, with spaces, so that no word can equal them."""
 
 MAX_WORD_CHARS = 256
-"""Longer words are split, because BPE training and dropout take quadratic time in word length."""
+"""Longer words are split, because BPE training takes quadratic time in word length."""
 _LONG_WORD = re.compile(rf"\S{{{MAX_WORD_CHARS + 1},}}|\s{{{MAX_WORD_CHARS + 1},}}")
 
 
@@ -107,14 +105,8 @@ class BPE:
     """Maximum number of tokens."""
     min_count: int = 2
     """Pairs that occur less often are not merged."""
-    dropout: float = 0.0
-    """BPE-dropout: probability of skipping each merge, drawn anew in every training batch."""
     right_to_left: bool = False
     """Whether the model generates the last token of a text first."""
-
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.dropout < 1.0:
-            raise ValueError(f"dropout is {self.dropout}; it must be at least 0 and less than 1")
 
     def train(self, lines: Iterable[str]) -> Tokenizer:
         """Train the vocabulary."""
@@ -263,50 +255,3 @@ def _make_tokenizer(tokenizer: tokenizers.Tokenizer, specials: tuple[str, ...], 
         eos_token=specials[EOS_ID],
         literal=True,
     )
-
-
-class BPEDropout:
-    """BPE-dropout: re-tokenize text differently each time, so that a model learns the parts of words.
-
-        while any pair of neighbours can merge:
-            skip each such pair with probability p;   of the others, apply the merge learnt first
-        until none is left
-
-    Provilkov, Emelianenko and Voita 2020, algorithm 1 (papers.bib: provilkov2020bpe). p = 0 is BPE, p = 1
-    gives one token per byte. Words of more than MAX_WORD_CHARS bytes are split first. For training only.
-    """
-
-    def __init__(self, tokenizer: Tokenizer, rate: float) -> None:
-        model = json.loads(tokenizer.backend.to_str())["model"]
-        if model["type"] != "BPE":
-            raise ValueError(f"BPE-dropout needs a BPE vocabulary, but this one is {model['type']}")
-        merges = (it.split(" ") if isinstance(it, str) else it for it in model["merges"])
-        self._rank = {(left, right): rank for rank, (left, right) in enumerate(merges)}
-        self._ids, self._tokenizer, self.rate = model["vocab"], tokenizer, rate
-        self._forward = replace(tokenizer, right_to_left=False, source=None)
-
-    def __call__(self, ids: Sequence[int], rng: Random) -> list[int]:
-        """Other tokens of the same text, without special ones; unchanged if a character is incomplete."""
-        backend, in_order = self._tokenizer.backend, self._tokenizer.to_model_order(list(ids))
-        words = [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(self._forward.decode(in_order))]
-        if "".join(words) != "".join(backend.id_to_token(token) or "" for token in in_order):
-            return list(ids)
-        parts = [
-            word[at : at + MAX_WORD_CHARS] for word in words for at in range(0, len(word), MAX_WORD_CHARS)
-        ]
-        tokens = [self._ids[piece] for part in parts for piece in self.split(part, rng)]
-        return self._tokenizer.to_model_order(tokens)
-
-    def split(self, word: str, rng: Random) -> list[str]:
-        """Split one word, given in the byte alphabet, into tokens."""
-        parts = list(word)
-        while True:
-            merges = [
-                (self._rank[pair], at)
-                for at, pair in enumerate(pairwise(parts))
-                if pair in self._rank and rng.random() >= self.rate
-            ]
-            if not merges:
-                return parts
-            _, at = min(merges)
-            parts[at : at + 2] = [parts[at] + parts[at + 1]]

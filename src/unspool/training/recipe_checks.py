@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unspool.config import kind_name, to_dict
-from unspool.data import Bucketed, OwnTokenizer
-from unspool.data.bucketing import bpe_dropout_rates
+from unspool.data import OwnTokenizer
 from unspool.data.encoded_store import FileHashes
 from unspool.objectives import OBJECTIVES
 from unspool.training.hooks import KerbsReallocate
@@ -67,9 +66,6 @@ def _contradictions(recipe: Recipe) -> Iterator[str]:
                 yield f"train.shard does not work with losses on attention ({kind}): set it to false"
         if train.measure != "loss":
             yield f'train.shard does not work with train.measure = "{train.measure}": choose "loss"'
-    if not isinstance(recipe.batches, Bucketed) and bpe_dropout_rates(recipe.tokenizer):
-        # It changes the number of tokens of a text.
-        yield 'tokenizer.dropout needs batches of whole texts: set batches.kind = "bucketed"'
 
 
 def check_built_run(recipe: Recipe, model: Any, valid: Sequence[Batch]) -> None:
