@@ -21,7 +21,7 @@ from unspool.data.examples import Pairs, Texts
 from unspool.data.rows import END_OF_TEXT
 from unspool.tokenization import train_words
 
-CODEC = train_words(["a b c"], add_bos=True)  # a = 4, b = 5, c = 6
+CODEC = replace(train_words(["a b c"]), add_bos=True)  # a = 4, b = 5, c = 6
 ROWS = [("a",), ("b b",), (" ",), ("c",)]
 HELD = np.array([False, True, False])
 

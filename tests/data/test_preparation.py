@@ -4,7 +4,7 @@ import gzip
 import math
 import tracemalloc
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
@@ -141,7 +141,7 @@ def test_the_vocabulary_is_learnt_from_training_lines_only(write: Write) -> None
 
 
 def test_a_vocabulary_that_exists_is_used(write: Write) -> None:
-    codec = train_words(["z y x a b"], add_bos=True)
+    codec = replace(train_words(["z y x a b"]), add_bos=True)
     prepared = prepare(Lines(train=write("a.txt", "a b\n")), codec, Bucketed(64))
     assert prepared.tokenizer is codec
     assert prepared.train.batch(0).inputs_NT.tolist() == [codec.encode("a b")]

@@ -39,7 +39,7 @@ def test_examples_know_source_from_target() -> None:
 
 
 def test_a_bos_that_the_codec_writes_itself_is_not_there_twice() -> None:
-    codec = train_words(["a b"], add_bos=True)
+    codec = replace(train_words(["a b"]), add_bos=True)
     assert (encode_without_bos(["a"], codec), encode_with_bos_eos(["a"], codec)) == ([[4]], [[1, 4, 2]])
 
 

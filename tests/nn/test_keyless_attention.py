@@ -80,8 +80,6 @@ def test_a_head_as_wide_as_the_rank_loses_nothing():
 def test_rotary_positions_are_refused():
     with pytest.raises(ValueError, match="a W̃ per distance"):
         check_no_rotary(True)
-    with pytest.raises(ValueError, match="rotary"):
-        make()(torch.randn(1, 2, 6), rotary=(torch.ones(1), torch.ones(1)))
 
 
 def test_scores_begin_as_those_of_two_matrices():

@@ -107,8 +107,3 @@ def test_dot_score_by_hand():
 
 def test_it_owns_no_weights():
     assert list(DotScore(3, 3).parameters()) == []
-
-
-def test_unequal_widths_are_refused():
-    with pytest.raises(ValueError, match=r"not 4 \(query\) and 8 \(memory\)"):
-        DotScore(4, 8)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from unspool.tokenization import render_chat, template_sandbox
-from unspool.tokenization.template_sandbox import MAX_MEMORY_BYTES, ChatSandbox, render
+from unspool.tokenization.template_sandbox import MAX_MEMORY_BYTES, chat_sandbox, render
 
 HELLO = [{"role": "user", "content": "Hello"}]
 DOUBLE = "{% set ns = namespace(x=START) %}{% for i in range(60) %}{% set ns.x = GROW %}{% endfor %}{{ USE }}"
@@ -136,7 +136,7 @@ def test_render_returns_text_or_error() -> None:
     assert render("{{ raise_exception('') }}", {}, 9) == {"error": "TemplateError"}
     assert render("\n{% for %}", {}, 9)["syntax"].startswith("line 2: ")
     assert (
-        ChatSandbox().from_string("{% generation %}{{ [1] | tojson }}{% endgeneration %}").render() == "[1]"
+        chat_sandbox().from_string("{% generation %}{{ [1] | tojson }}{% endgeneration %}").render() == "[1]"
     )
 
 

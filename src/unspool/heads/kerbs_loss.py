@@ -60,15 +60,16 @@ class _KerbsLoss(torch.autograd.Function):
         with_gradients: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
         full = torch.promote_types(senses_SD.dtype, torch.float32)
-        inputs = (hidden_MD, senses_SD, theta_S)
         needs_grad = with_gradients and any(ctx.needs_input_grad[:3])
         with torch.autocast(hidden_MD.device.type, enabled=False):
-            sums = _KerbsSums(*(it.to(full) for it in inputs), table, needs_grad)
+            sums = _KerbsSums(hidden_MD.to(full), senses_SD.to(full), theta_S.to(full), table, needs_grad)
             for rows in sums.chunks:
                 sums.add(rows, targets_M[rows], weights_M[rows].to(full), smoothing)
             if needs_grad:
                 grads = (sums.grad_hidden_MD, *sums.sense_gradients())
-                ctx.save_for_backward(*(g.to(it.dtype) for g, it in zip(grads, inputs, strict=True)))
+                inputs = (hidden_MD, senses_SD, theta_S)
+                pairs = zip(grads, inputs, strict=True)
+                ctx.save_for_backward(*(gradient.to(given.dtype) for gradient, given in pairs))
         ctx.mark_non_differentiable(sums.logp_M, sums.usage_MJ)
         return sums.loss, sums.logp_M, sums.usage_MJ
 

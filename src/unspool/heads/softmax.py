@@ -40,12 +40,10 @@ def predict_step(head: Any, hidden_ND: Tensor, attention: Tensor | None = None) 
     return Step(logp_NV, hidden_ND, attention, log_norm_N=logits_NV[:, 0] - logp_NV[:, 0])
 
 
-def step_from_logits(
-    logits_NV: Tensor, hidden_ND: Tensor | None = None, attention: Tensor | None = None
-) -> Step:
+def step_from_logits(logits_NV: Tensor, hidden_ND: Tensor | None = None) -> Step:
     """A Step from the logits of another library."""
     logits_NV = logits_NV if logits_NV.dtype == torch.float64 else logits_NV.float()
-    return Step(log_softmax(logits_NV), hidden_ND, attention, log_norm_N=logits_NV.logsumexp(-1))
+    return Step(log_softmax(logits_NV), hidden_ND, log_norm_N=logits_NV.logsumexp(-1))
 
 
 def log_prob_rank(width: int, bias: Tensor | None) -> int:

@@ -126,7 +126,6 @@ class LlamaState:
     rows: tuple[tuple[int, ...], ...]
 
     def select(self, rows_M: Tensor) -> LlamaState:
-        """Reorder, repeat or drop rows without copying cells."""
         rows = rows_M.tolist()
         if len(rows) > MAX_SEQUENCES:
             raise ValueError(
@@ -205,18 +204,15 @@ class LlamaCppModel(Abilities):
 
     @property
     def engine(self) -> str:
-        """The engine that runs the steps."""
         return ENGINE
 
     @property
     def context(self) -> int:
-        """The context length of training."""
         context: int = self._library.llama_model_n_ctx_train(self._model)
         return context
 
     @property
     def rewindable(self) -> Self:
-        """The model itself: it supports `rewind`."""
         return self
 
     @cached_property
@@ -225,7 +221,6 @@ class LlamaCppModel(Abilities):
         return output_matrix_of_gguf(self._file)
 
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, LlamaState]:
-        """Read the prompts as one batch."""
         if len(prompts) > MAX_SEQUENCES:
             raise ValueError(f"llama.cpp supports {MAX_SEQUENCES} sequences: use batch_size={MAX_SEQUENCES}")
         needed = sum(map(len, prompts)) + SPARE_CELLS_PER_ROW * len(prompts)
@@ -234,15 +229,12 @@ class LlamaCppModel(Abilities):
         return step_from_logits(state.read(prompts, all_logits=False)), state
 
     def step(self, state: LlamaState, tokens_N: Tensor) -> tuple[Step, LlamaState]:
-        """Append one token to every sequence."""
         return step_from_logits(state.read(tokens_N[:, None].tolist(), all_logits=False)), state
 
     def extend(self, state: LlamaState, tokens_NT: Tensor) -> tuple[Step, LlamaState]:
-        """Append T tokens to every sequence; the Step has T rows per sequence."""
         return step_from_logits(state.read(tokens_NT.tolist(), all_logits=True)), state
 
     def rewind(self, state: LlamaState, tokens: int) -> LlamaState:
-        """Remove the last `tokens` tokens of every sequence."""
         if tokens:
             state.rows = tuple(row[:-tokens] for row in state.rows)
             for sequence, row in zip(state.sequences, state.rows, strict=True):

@@ -8,7 +8,6 @@ runs on torch; after merging it is a plain model with other weights.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,7 +42,7 @@ class LoRA:
 
 def add_adapters(model: Any, lora: LoRA) -> None:
     """Add adapters and freeze all other weights; the outputs do not change yet."""
-    _check(model)
+    check_module(model)
     if not isinstance(lora, LoRA):
         raise TypeError(f"lora is {lora!r:.80}, but must be a LoRA, such as LoRA(rank=8)")
     if find_adapters(model):
@@ -59,7 +58,7 @@ def add_adapters(model: Any, lora: LoRA) -> None:
     model.requires_grad_(False)
     for name, linear in chosen.items():
         adapter = LowRankLinear(linear, lora.rank, lora.alpha, lora.dropout)
-        _replace_module(model, name, adapter.train(linear.training))
+        model.set_submodule(name, adapter.train(linear.training))
 
 
 def find_adapters(model: nn.Module) -> dict[str, LowRankLinear]:
@@ -69,9 +68,9 @@ def find_adapters(model: nn.Module) -> dict[str, LowRankLinear]:
 
 def merge_adapters(model: Any) -> None:
     """Merge every adapter into its layer; all weights become trainable again."""
-    _check(model)
+    check_module(model)
     for name, part in find_adapters(model).items():
-        _replace_module(model, name, part.merged())
+        model.set_submodule(name, part.merged())
     model.requires_grad_(True)
 
 
@@ -89,7 +88,8 @@ def merged_weights(model: Any) -> dict[str, Tensor]:
     }
 
 
-def _check(model: Any) -> None:
+def check_module(model: Any) -> None:
+    """Raise TypeError for anything but a model with weights."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"the model is {model!r:.80}, but must be one of weights, as us.load gives it")
 
@@ -99,22 +99,13 @@ def _is_adapter_weight(name: str) -> bool:
 
 
 def _find_targets(model: nn.Module, targets: tuple[str, ...]) -> dict[str, Linear]:
-    linears = dict(_linears(model))
+    linears = {name: part for name, part in model.named_modules() if type(part) is Linear}
     targets_found: dict[str, Linear] = {}
     for target in targets:
-        matches = {name: it for name, it in linears.items() if f".{name}".endswith(f".{target}")}
+        matches = {name: linear for name, linear in linears.items() if f".{name}".endswith(f".{target}")}
         if not matches:
             ends = sorted({".".join(name.split(".")[-2:]) for name in linears})
             known = f"choose from {', '.join(ends)}" if ends else "it has none that can learn"
             raise ValueError(f"no matrix of the {type(model).__name__} is called {target!r}: {known}")
         targets_found |= matches
     return targets_found
-
-
-def _linears(model: nn.Module) -> Iterator[tuple[str, Linear]]:
-    return ((name, part) for name, part in model.named_modules() if type(part) is Linear)
-
-
-def _replace_module(model: nn.Module, name: str, part: nn.Module) -> None:
-    owner, _, attribute = name.rpartition(".")
-    setattr(model.get_submodule(owner), attribute, part)

@@ -114,7 +114,7 @@ class EncodedSources:
     source_N: tuple[int, ...]
     """The source of each row."""
     active: tuple[Any, ...]
-    """Rows i·W … i·W + W − 1 look at used[…][i]."""
+    """Rows i·W … i·W + W − 1 attend to active[…][i]."""
 
     @classmethod
     def of(cls, *tensors: Tensor | None) -> EncodedSources:
@@ -130,10 +130,8 @@ class EncodedSources:
         rows_per_source = len(source_M) // len(present)
         if source_M != tuple(source for source in present for _ in range(rows_per_source)):
             present = source_M
-        return replace(self, source_N=source_M, active=self._select_sources(present))
-
-    def _select_sources(self, sources: tuple[int, ...]) -> tuple[Any, ...]:
-        if sources == tuple(range(len(self.tensors[0]))):
-            return self.tensors
-        indices = torch.tensor(sources, device=self.tensors[0].device)
-        return tuple(None if it is None else it.index_select(0, indices) for it in self.tensors)
+        if present == tuple(range(len(self.tensors[0]))):
+            return replace(self, source_N=source_M, active=self.tensors)
+        indices = torch.tensor(present, device=self.tensors[0].device)
+        active = tuple(None if part is None else part.index_select(0, indices) for part in self.tensors)
+        return replace(self, source_N=source_M, active=active)

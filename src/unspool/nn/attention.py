@@ -119,8 +119,6 @@ class SelfAttention(DirectCall):
         cap: float | None = None,
     ) -> None:
         super().__init__()
-        if heads % kv_heads:
-            raise ValueError(f"kv_heads={kv_heads} must divide heads={heads}")
         self.heads, self.kv_heads, self.head_width, self.causal = heads, kv_heads, head_width, causal
         self.qkv = Linear(width, (heads + 2 * kv_heads) * head_width, qkv_bias)
         self.out = Linear(heads * head_width, width, out_bias)
@@ -192,8 +190,6 @@ class CrossAttention(DirectCall):
         self, width: int, heads: int, kv_heads: int, head_width: int, *, qkv_bias: bool, out_bias: bool
     ) -> None:
         super().__init__()
-        if heads % kv_heads:
-            raise ValueError(f"kv_heads={kv_heads} must divide heads={heads}")
         self.heads, self.kv_heads, self.head_width = heads, kv_heads, head_width
         self.query = Linear(width, heads * head_width, qkv_bias)
         self.kv = Linear(width, 2 * kv_heads * head_width, qkv_bias)
@@ -285,15 +281,15 @@ def word_attention(alpha_HTT: Tensor, tokens: Sequence[Sequence[int]]) -> Tensor
 
 
 def label_arcs(
-    words: Sequence[tuple[int | None, str]], label: str, whole: bool = False, right_to_left: bool = False
+    words: Sequence[tuple[int | None, str]], label: str, right_to_left: bool = False
 ) -> list[tuple[int, int]]:
     """The dependency arcs of a label as pairs (later word, earlier word), in reading order.
 
-    `words` are (position of the head, label) of each word. Unless `whole`, "nsubj" also matches "nsubj:pass".
+    `words` are (position of the head, label) of each word. "nsubj" also matches "nsubj:pass".
     """
     arcs = []
     for place, (head, name) in enumerate(words):
-        named = name if whole or ":" in label else name.partition(":")[0]
+        named = name if ":" in label else name.partition(":")[0]
         if head is not None and named == label:
             later, earlier = max(place, head), min(place, head)
             arcs.append((earlier, later) if right_to_left else (later, earlier))

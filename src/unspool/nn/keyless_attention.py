@@ -59,7 +59,7 @@ class KeylessAttention(DirectCall):
         attentions: list[Tensor] | None = None,
     ) -> Tensor:
         """`mask` (N or 1, 1, T or 1, S) is False or −∞ on masked positions; α is appended to `attentions`."""
-        check_no_rotary(rotary is not None)
+        assert rotary is None
         N, T, J = x_NTJ.shape
         q_NHTJ = self.query(x_NTJ).view(N, T, self.heads, J).transpose(1, 2)
         k_N1SJ, v_NKSI = x_NTJ.unsqueeze(1), self.value(x_NTJ).view(N, T, self.kv_heads, -1).transpose(1, 2)

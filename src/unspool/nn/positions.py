@@ -27,8 +27,6 @@ class Sinusoidal(nn.Module):
 
     def __init__(self, width: int, context: int) -> None:
         super().__init__()
-        if width % 2:
-            raise ValueError(f"sinusoidal positions need an even width, not {width}")
         self.width, self.context = width, context
         self._table_TD: Tensor | None = None
 
@@ -99,11 +97,7 @@ class RotaryScaling:
 
     magnitude = 1.0
 
-    def frequencies(self, omega: Tensor, base: float) -> Tensor:  # noqa: ARG002
-        """The scaled frequencies."""
-        return self(omega)
-
-    def __call__(self, omega: Tensor) -> Tensor:
+    def frequencies(self, omega: Tensor, base: float = 0.0) -> Tensor:  # noqa: ARG002
         """Divide frequencies of waves longer than the original context by `factor`, keep the others."""
         turns = self.original_context * omega / (2 * math.pi)
         blend = (turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)
@@ -172,8 +166,6 @@ class Rotary:
     ) -> None:
         self.head_width, self.base, self.scaling, self.factor = head_width, base, scaling, factor
         self.turned_width = head_width if turned_width is None else turned_width
-        if self.turned_width % 2:
-            raise ValueError(f"rotary positions need an even head width, not {self.turned_width}")
         self._cos_TI: Tensor | None = None
         self._sin_TI: Tensor | None = None
 

@@ -53,13 +53,8 @@ class DotScore(nn.Module):
     Luong, Pham & Manning 2015, §3.1, "dot" (papers.bib: luong2015effective).
     """
 
-    def __init__(self, query_width: int, memory_width: int) -> None:
+    def __init__(self, query_width: int, memory_width: int) -> None:  # noqa: ARG002
         super().__init__()
-        if query_width != memory_width:
-            raise ValueError(
-                f"the dot score needs equal widths, not {query_width} (query) and {memory_width} "
-                f"(memory): use the bilinear score"
-            )
 
     def keys(self, memory_NSE: Tensor) -> Tensor:
         """The memory itself."""

@@ -16,7 +16,7 @@ TEMPLATE_PROCESS = HelperProcess(Path(__file__).with_name("template_sandbox.py")
 """Runs the sandbox as a script, so that this process does not import jinja2."""
 MAX_TEMPLATE_CHARS = 200_000
 """The longest templates in use have about a tenth of this."""
-MAX_SECONDS = 86_400
+MAX_RENDERED_CHARS = 1_000_000
 ROLES = ("system", "developer", "user", "assistant", "tool", "function", "ipython", "model")
 """Roles that every template accepts; others are accepted if the template names them."""
 NESTED = ("tool_calls",)
@@ -33,21 +33,18 @@ def render_chat(
     eos_token: str = "",
     add_generation_prompt: bool = True,
     seconds: float = 2.0,
-    size: int = 1_000_000,
 ) -> str:
     """The messages as one string, ready for the model's reply.
 
     `tools` are functions in OpenAI's format, and `variables` other settings of the template, such as
     `enable_thinking`.
     TimeoutError after `seconds`. ValueError if the template fails, rejects the messages or writes more than
-    `size` characters, or if a role is unknown.
+    MAX_RENDERED_CHARS, or if a role is unknown.
     """
     if len(template) > MAX_TEMPLATE_CHARS:
         raise ValueError(
             f"the chat template has {len(template):,} characters; the limit is {MAX_TEMPLATE_CHARS:,}"
         )
-    if not 0.0 < seconds < MAX_SECONDS:
-        raise ValueError(f"seconds is {seconds}; it must be above 0 and below {MAX_SECONDS:,}")
     own = {
         "messages": _check_messages(messages, template),
         "tools": None if tools is None else list(tools),
@@ -61,7 +58,10 @@ def render_chat(
         raise ValueError(f"the variable {taken!r} of the chat template cannot be set")
     try:
         reply = TEMPLATE_PROCESS.request(
-            seconds, template=template, variables={**(variables or {}), **own}, size=size
+            seconds,
+            template=template,
+            variables={**(variables or {}), **own},
+            size=MAX_RENDERED_CHARS,
         )
     except TimeoutError:
         raise TimeoutError(

@@ -32,14 +32,16 @@ MAX_MEMORY_BYTES = 1 << 29
 """Address space of the process, on systems that support the limit (Linux). Python takes a tenth of it."""
 
 
-class ChatSandbox(ImmutableSandboxedEnvironment):
-    """Compiles chat templates as Hugging Face does."""
-
-    def __init__(self) -> None:
-        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
-        self.filters["tojson"] = _tojson
-        self.globals["raise_exception"] = _raise_exception
-        self.globals["strftime_now"] = _strftime_now
+@lru_cache(maxsize=1)
+def chat_sandbox() -> ImmutableSandboxedEnvironment:
+    """The environment that compiles chat templates, as Hugging Face does."""
+    sandbox = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
+    )
+    sandbox.filters["tojson"] = _tojson
+    sandbox.globals["raise_exception"] = _raise_exception
+    sandbox.globals["strftime_now"] = lambda pattern: datetime.now().strftime(pattern)
+    return sandbox
 
 
 def render(template: str, variables: Mapping[str, Any], size: int) -> dict[str, str]:
@@ -82,12 +84,7 @@ def serve() -> None:
 
 @lru_cache(maxsize=8)
 def _compiled(template: str) -> Template:
-    return _sandbox().from_string(template)
-
-
-@lru_cache(maxsize=1)
-def _sandbox() -> ChatSandbox:
-    return ChatSandbox()
+    return chat_sandbox().from_string(template)
 
 
 def _join(pieces: Iterable[str], size: int) -> str:
@@ -113,10 +110,6 @@ class _Generation(Extension):
 
 def _raise_exception(message: str) -> NoReturn:
     raise TemplateError(message)
-
-
-def _strftime_now(pattern: str) -> str:
-    return datetime.now().strftime(pattern)
 
 
 def _tojson(

@@ -29,9 +29,7 @@ MAX_WORD_CHARS = 256
 _LONG_WORD = re.compile(rf"\S{{{MAX_WORD_CHARS + 1},}}|\s{{{MAX_WORD_CHARS + 1},}}")
 
 
-def train_bpe(
-    lines: Iterable[str], vocab_size: int, *, min_count: int = 2, add_bos: bool = False
-) -> Tokenizer:
+def train_bpe(lines: Iterable[str], vocab_size: int, *, min_count: int = 2) -> Tokenizer:
     """Train byte-level BPE with at most `vocab_size` tokens; every text round-trips.
 
     BPE starts with the 256 bytes and repeatedly merges the most frequent pair of neighbours, as long as it
@@ -57,12 +55,10 @@ def train_bpe(
     )
     tokenizer.train_from_iterator(_split_long_words(_check_lines(lines)), trainer)
     # The pre-tokenizer splits between "<", letters and ">", so merges never form a special token.
-    return _make_tokenizer(_without_special(tokenizer, UNK_ID), SPECIALS, add_bos)
+    return _make_tokenizer(_without_special(tokenizer, UNK_ID), SPECIALS)
 
 
-def train_words(
-    lines: Iterable[str], *, vocab_size: int | None = None, min_count: int = 1, add_bos: bool = False
-) -> Tokenizer:
+def train_words(lines: Iterable[str], *, vocab_size: int | None = None, min_count: int = 1) -> Tokenizer:
     """Whitespace-separated words in order of falling frequency; others become <unk>.
 
     Decoding writes single spaces between words.
@@ -83,10 +79,10 @@ def train_words(
     tokenizer.decoder = decoders.Sequence(
         [decoders.Replace(" ", ""), decoders.WordPiece(prefix=" ", cleanup=False)]
     )
-    return _make_tokenizer(tokenizer, _WORD_SPECIALS, add_bos)
+    return _make_tokenizer(tokenizer, _WORD_SPECIALS)
 
 
-def train_characters(lines: Iterable[str], *, add_bos: bool = False) -> Tokenizer:
+def train_characters(lines: Iterable[str]) -> Tokenizer:
     """Every character of the text in order of code points; others become <unk>."""
     seen: set[str] = set()
     for line in _check_lines(lines):
@@ -94,7 +90,7 @@ def train_characters(lines: Iterable[str], *, add_bos: bool = False) -> Tokenize
     tokenizer = _word_level(SPECIALS, sorted(seen))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
-    return _make_tokenizer(tokenizer, SPECIALS, add_bos)
+    return _make_tokenizer(tokenizer, SPECIALS)
 
 
 @dataclass(frozen=True)
@@ -245,12 +241,11 @@ def _without_special(tokenizer: tokenizers.Tokenizer, token: int) -> tokenizers.
     return tokenizers.Tokenizer.from_str(json.dumps(spec))
 
 
-def _make_tokenizer(tokenizer: tokenizers.Tokenizer, specials: tuple[str, ...], add_bos: bool) -> Tokenizer:
+def _make_tokenizer(tokenizer: tokenizers.Tokenizer, specials: tuple[str, ...]) -> Tokenizer:
     return Tokenizer(
         tokenizer,
         bos_id=BOS_ID,
         eos_ids=frozenset({EOS_ID}),
-        add_bos=add_bos,
         bos_token=specials[BOS_ID],
         eos_token=specials[EOS_ID],
         literal=True,

@@ -14,7 +14,7 @@ from unspool.integrations.huggingface.causal_model import (
 from unspool.integrations.huggingface.loading import from_huggingface
 from unspool.models.sources import BoundaryTokens
 
-RECURRENT = ["mamba", "lfm2", "lfm2_moe", "rwkv"]
+RECURRENT = ["mamba", "lfm2", "lfm2_moe"]
 CAUSAL = ["gpt2", "llama", "opt", "gemma2", *RECURRENT]
 PROMPTS = [[5, 6, 7], [9], [11, 12]]
 
@@ -85,7 +85,7 @@ def test_models_without_padding_masks_need_prompts_of_equal_length(families, fam
         assert list(out.tokens) == want[0, len(prompt) :].tolist()
 
 
-@pytest.mark.parametrize("family", ["recurrent_gemma", "openai-gpt"])
+@pytest.mark.parametrize("family", ["recurrent_gemma", "openai-gpt", "rwkv"])
 def test_models_without_a_cache_are_rejected(families, family):
     with pytest.raises(ValueError, match=rf"\({family}\) returns no cache.*: use its own generate"):
         us.generate(from_huggingface(families[family]), [5, 6], us.Greedy(), max_new_tokens=2)

@@ -245,7 +245,7 @@ def test_rope_scaling_types():
     assert read(rope_parameters=llama)["rotary_scaling"] == RotaryScaling(8.0, 1.0, 4.0, 64)
     yarn = {"rope_type": "yarn", "original_max_position_embeddings": 16}
     assert read(rope_parameters=yarn)["rotary_yarn"] == YarnScaling(4.0, 16)
-    both = yarn | {"mscale": 1.0, "mscale_all_dim": 1.0}
-    assert read(rope_parameters=both)["rotary_yarn"].attention_factor == 1.0
+    with pytest.raises(UnsupportedModelError, match=r"mscale is 1\.0; only None is supported"):
+        read(rope_parameters=yarn | {"mscale": 1.0, "mscale_all_dim": 1.0})
     with pytest.raises(UnsupportedModelError, match="rope_type 'longrope' is unknown; known are default"):
         read(rope_parameters={"rope_type": "longrope"})

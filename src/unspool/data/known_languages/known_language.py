@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from random import Random
 from typing import Any, ClassVar, Generic, TypeVar
@@ -98,7 +98,7 @@ class KnownLanguage(ABC, Generic[S]):
 
     def codec(self) -> Tokenizer:
         """The tokenizer whose ids are those of the language."""
-        return word_vocabulary([" ".join(self.words[len(SPECIALS) :])], add_bos=True)
+        return replace(word_vocabulary([" ".join(self.words[len(SPECIALS) :])]), add_bos=True)
 
     def spell(self, sentence: Sequence[int]) -> str:
         """The sentence as a line of text."""

@@ -16,12 +16,10 @@ import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad
 
 from unspool.heads.softmax import log_softmax, step_from_logits
 from unspool.integrations.loading import TRANSFORMERS
@@ -79,7 +77,6 @@ class TransformersModel(nn.Module, Abilities):
 
     @property
     def config(self) -> Any:
-        """The transformers configuration."""
         return self.model.config
 
     @property
@@ -90,18 +87,15 @@ class TransformersModel(nn.Module, Abilities):
 
     @property
     def engine(self) -> str:
-        """The engine that runs the steps."""
         return ENGINE
 
     @property
     def device(self) -> torch.device:
-        """The device of the weights."""
         device: torch.device = next(self.model.parameters()).device
         return device
 
     @cached_property
     def vocab_size(self) -> int:
-        """Width of the logits."""
         head = self.model.get_output_embeddings()
         size: int = self._text_config.vocab_size if head is None else head.weight.shape[0]
         return size
@@ -115,13 +109,11 @@ class TransformersModel(nn.Module, Abilities):
 
     @property
     def context(self) -> int | None:
-        """The maximum number of positions, or None."""
         context: int | None = getattr(self._text_config, "max_position_embeddings", None)
         return None if context is None or context < 1 else context
 
     @property
     def rewindable(self) -> Any:
-        """The model itself, or None for recurrent models, which cannot be rewound."""
         return None if self._recurrent else self
 
     @property
@@ -192,7 +184,7 @@ def step_at_last_position(out: Any, hidden_NTD: Tensor | None) -> Step:
     return step_from_logits(out.logits[:, -1], None if hidden_NTD is None else hidden_NTD[:, -1])
 
 
-CACHE_NAMES = ("past_key_values", "cache_params", "state")
+CACHE_NAMES = ("past_key_values", "cache_params")
 """Names of the cache in `forward` and its output, by family."""
 ATTENTION_LAYER_TYPES = frozenset({"full_attention", "sliding_attention", "chunked_attention"})
 """Layer types whose cache is keys and values only."""
@@ -209,7 +201,6 @@ class CausalState:
 
     @torch.inference_mode()
     def select(self, rows_M: Tensor) -> CausalState:
-        """Reorder, repeat or drop rows."""
         if rows_M.tolist() == list(range(len(self.mask_NT))):
             return self
         cache = _reorder_cache(self.cache, rows_M)
@@ -217,8 +208,6 @@ class CausalState:
 
 
 def _reorder_cache(cache: Any, rows_M: Tensor) -> Any:
-    if isinstance(cache, list):  # RWKV
-        return [part.index_select(0, rows_M) for part in cache]
     custom = _custom_cache_layer(cache)
     if custom is not None:
         raise ValueError(
@@ -228,7 +217,9 @@ def _reorder_cache(cache: Any, rows_M: Tensor) -> Any:
     cache.reorder_cache(rows_M)
     if hasattr(cache, "linear_cache"):  # MiniMax: `reorder_cache` moves only its attention layers
         linear = cache.linear_cache
-        cache.linear_cache = [it.index_select(0, rows_M) if isinstance(it, Tensor) else it for it in linear]
+        cache.linear_cache = [
+            layer.index_select(0, rows_M) if isinstance(layer, Tensor) else layer for layer in linear
+        ]
     return cache
 
 
@@ -247,12 +238,10 @@ class TransformersCausalLM(TransformersModel):
 
     @property
     def prompt_reading(self) -> Self | None:
-        """The model itself if it exposes its head: `read_all` then returns hidden states of the prompt."""
         return None if self.head is None else self
 
     @inference_method
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, CausalState]:
-        """Read the left-padded prompts in one pass."""
         tokens_NT, state = self._batch_prompts(prompts)
         options = {"logits_to_keep": 1} if "logits_to_keep" in self._forward_parameters else {}
         out, hidden_NTD = self._read(tokens_NT, state, **options)
@@ -268,19 +257,16 @@ class TransformersCausalLM(TransformersModel):
 
     @inference_method
     def step(self, state: CausalState, tokens_N: Tensor) -> tuple[Step, CausalState]:
-        """Append one token to every sequence."""
         state = self._grow_mask(state, tokens_N[:, None])
         return step_at_last_position(*self._read(tokens_N[:, None], state)), state
 
     @inference_method
     def extend(self, state: CausalState, tokens_NT: Tensor) -> tuple[Step, CausalState]:
-        """Append T tokens to every sequence; the Step has T rows per sequence."""
         state = self._grow_mask(state, tokens_NT)
         return steps_at_all_positions(*self._read(tokens_NT, state)), state
 
     @torch.inference_mode()
     def rewind(self, state: CausalState, tokens: int) -> CausalState:
-        """Remove the last `tokens` tokens of every sequence."""
         if not tokens:
             return state
         state.cache.crop(-tokens)
@@ -307,8 +293,6 @@ class TransformersCausalLM(TransformersModel):
         Some families count padding as positions (BART's decoder) or mix it into their state (MiniMax), which
         no setting tells.
         """
-        if "state" in self._forward_parameters:
-            return True  # rows are read one by one, without padding
         if "attention_mask" not in self._forward_parameters:
             return False
         alone_1V, other_1V = (self._probe_prompt(prompt, 2) for prompt in ([0, 1], [1, 0]))
@@ -337,11 +321,9 @@ class TransformersCausalLM(TransformersModel):
         return CausalState(state.cache, torch.cat((state.mask_NT, new), dim=1), state.is_padded)
 
     def _read(self, tokens_NT: Tensor, state: CausalState, **more: Any) -> tuple[Any, Tensor | None]:
-        name = next((it for it in CACHE_NAMES if it in self._forward_parameters), None)
+        name = next((name for name in CACHE_NAMES if name in self._forward_parameters), None)
         if name is None:
             raise self._cache_error()
-        if name == "state":
-            return self._read_rows(tokens_NT, state)
         has_attention = name == "past_key_values"
         inputs = {"input_ids": tokens_NT, name: state.cache, "use_cache": True, **more}
         if "position_ids" in self._forward_parameters:
@@ -357,20 +339,6 @@ class TransformersCausalLM(TransformersModel):
         if state.is_padded and _custom_cache_layer(state.cache) is not None:
             raise self._padding_error()
         return out, hidden_NTD
-
-    def _read_rows(self, tokens_NT: Tensor, state: CausalState) -> tuple[Any, Tensor | None]:
-        """Read each row separately without padding: RWKV's step mixes the rows of a batch."""
-        logits, hidden, states = [], [], []
-        for n, mask_T in enumerate(state.mask_NT[:, -tokens_NT.shape[1] :]):
-            past = None if state.cache is None else [part[n : n + 1].clone() for part in state.cache]
-            out, hidden_1TD = self.run(input_ids=tokens_NT[n : n + 1, mask_T], state=past, use_cache=True)
-            padding = (0, 0, tokens_NT.shape[1] - out.logits.shape[1], 0)
-            logits.append(pad(out.logits, padding))
-            if hidden_1TD is not None:
-                hidden.append(pad(hidden_1TD, padding))
-            states.append(out.state)
-        state.cache = [torch.cat(parts) for parts in zip(*states, strict=True)]
-        return SimpleNamespace(logits=torch.cat(logits)), torch.cat(hidden) if hidden else None
 
     def _padding_error(self) -> ValueError:
         return ValueError(

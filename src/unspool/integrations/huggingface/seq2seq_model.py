@@ -33,7 +33,6 @@ class EncoderOutput:
     mask_BS: Tensor
 
     def select(self, rows: Tensor) -> EncoderOutput:
-        """Reorder, repeat or drop sources."""
         return EncoderOutput(self.memory_BSD.index_select(0, rows), self.mask_BS.index_select(0, rows))
 
 
@@ -48,7 +47,7 @@ class EncoderDecoderState:
 
     @torch.inference_mode()
     def select(self, rows_M: Tensor) -> EncoderDecoderState:
-        """Reorder, repeat or drop rows; the cross-attention cache moves only if sources change."""
+        """The cross-attention cache moves only if sources change."""
         self.cache.self_attention_cache.reorder_cache(rows_M)
         source_M = self.source_N.index_select(0, rows_M)
         if torch.equal(source_M, self.source_N):
@@ -67,7 +66,6 @@ class TransformersSeq2Seq(TransformersModel):
 
     @property
     def is_encoder_decoder(self) -> bool:
-        """True: the prompt is the encoder's source."""
         return True
 
     def forward(self, source_NS: Tensor, lengths_N: Tensor, tokens_NT: Tensor) -> Tensor:
@@ -84,7 +82,6 @@ class TransformersSeq2Seq(TransformersModel):
 
     @inference_method
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, EncoderDecoderState]:
-        """Encode the sources; the Step predicts the first target token."""
         library = TRANSFORMERS.imported("this model")
         cache = library.EncoderDecoderCache(library.DynamicCache(), library.DynamicCache())
         state = EncoderDecoderState(
@@ -108,7 +105,6 @@ class TransformersSeq2Seq(TransformersModel):
 
     @inference_method
     def step(self, state: EncoderDecoderState, tokens_N: Tensor) -> tuple[Step, EncoderDecoderState]:
-        """Append one token to every sequence."""
         out, hidden_NTD = self._read(tokens_N[:, None], state)
         weights = getattr(out, "cross_attentions", None)
         attention = weights[-1].mean(1)[:, -1] if weights else None
@@ -116,12 +112,10 @@ class TransformersSeq2Seq(TransformersModel):
 
     @inference_method
     def extend(self, state: EncoderDecoderState, tokens_NT: Tensor) -> tuple[Step, EncoderDecoderState]:
-        """Append T tokens to every sequence; the Step has T rows per sequence."""
         return steps_at_all_positions(*self._read(tokens_NT, state)), state
 
     @torch.inference_mode()
     def rewind(self, state: EncoderDecoderState, tokens: int) -> EncoderDecoderState:
-        """Remove the last `tokens` tokens of every sequence."""
         state.cache.self_attention_cache.crop(-tokens)
         return state
 

@@ -34,13 +34,11 @@ class ServedModel(Abilities):
 
     @property
     def vocab_size(self) -> int:
-        """Width of the logits."""
         size: int = self._config.get_vocab_size()
         return size
 
     @property
     def context(self) -> int | None:
-        """vLLM's maximum sequence length."""
         context: int | None = self._config.max_model_len
         return context
 
@@ -79,11 +77,9 @@ class ServedModel(Abilities):
         return weight.to(self._config.dtype).float()
 
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, Any]:
-        """Not supported: vLLM runs the model."""
         raise NotImplementedError("vLLM runs the model")
 
     def step(self, state: Any, tokens_N: Tensor) -> tuple[Step, Any]:
-        """Not supported: vLLM runs the model."""
         raise NotImplementedError("vLLM runs the model")
 
 

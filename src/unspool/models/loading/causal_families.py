@@ -74,17 +74,14 @@ def rotary_settings(
 def _yarn(rope: ConfigReader, context: int) -> YarnScaling:
     original = rope.integer("original_max_position_embeddings", context)
     factor = rope.number("factor", context / original)
-    magnitude = rope.number("attention_factor") if rope.has("attention_factor") else None
-    if magnitude is None and rope.has("mscale") and rope.has("mscale_all_dim"):
-        scales = rope.number("mscale"), rope.number("mscale_all_dim")
-        mscale, mscale_all_dim = (0.1 * it * math.log(factor) + 1.0 if factor > 1 else 1.0 for it in scales)
-        magnitude = mscale / mscale_all_dim
+    for key in ("mscale", "mscale_all_dim"):  # of DeepSeek
+        rope.require(key, None)
     return YarnScaling(
         factor,
         original,
         rope.number("beta_fast", 32.0),
         rope.number("beta_slow", 1.0),
-        magnitude,
+        rope.number("attention_factor") if rope.has("attention_factor") else None,
         rope.flag("truncate", True),
     )
 

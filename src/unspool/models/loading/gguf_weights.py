@@ -222,7 +222,7 @@ def _rope_scaling(file: GGUFFile, settings: ConfigReader, head_width: int) -> di
     scaling = RotaryScaling(float(stretch.max()), *_LLAMA3_THRESHOLDS)
     base = settings.number("rope_theta", 10000.0)
     omega = 1.0 / base ** (torch.arange(0, head_width, 2) / head_width)
-    if not torch.allclose(omega / scaling(omega), stretch, rtol=1e-4):
+    if not torch.allclose(omega / scaling.frequencies(omega), stretch, rtol=1e-4):
         raise ValueError(
             f"{file.label}: {_ROPE_FREQS} does not scale frequencies as Llama 3 does "
             f"(factor {scaling.factor:g}); no other scaling is supported"

@@ -24,7 +24,14 @@ from unspool.engine.weight_formats import all_finite
 from unspool.io import new_file
 from unspool.models.loading.assembly import errors_with_label
 from unspool.models.loading.safetensors_files import check_safetensors, write_safetensors
-from unspool.models.lora import LoRA, adapter_weights, add_adapters, find_adapters, merge_adapters
+from unspool.models.lora import (
+    LoRA,
+    adapter_weights,
+    add_adapters,
+    check_module,
+    find_adapters,
+    merge_adapters,
+)
 
 ADAPTERS = "adapters.safetensors"
 FORMAT = "unspool adapters 1"
@@ -32,7 +39,7 @@ FORMAT = "unspool adapters 1"
 
 def save_adapters(model: Any, path: str | PathLike[str]) -> None:
     """Write the model's adapters to a file atomically."""
-    _check(model, path)
+    check_module(model)
     if not find_adapters(model):
         raise ValueError("the model has no adapters: add_adapters(model, LoRA()) gives it some")
     with new_file(Path(fspath(path)).expanduser()) as temporary:
@@ -41,7 +48,7 @@ def save_adapters(model: Any, path: str | PathLike[str]) -> None:
 
 def load_adapters(model: Any, path: str | PathLike[str]) -> None:
     """Add the adapters of a file or run folder to the model that they were trained on."""
-    _check(model, path)
+    check_module(model)
     path = Path(fspath(path)).expanduser()
     path = path / ADAPTERS if path.is_dir() else path
     metadata, weights = _read(path)
@@ -98,13 +105,6 @@ def fingerprint(model: nn.Module) -> str:
             digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
             digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def _check(model: Any, path: Any) -> None:
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"the model is {model!r:.80}, but must be a model that us.load returns")
-    if not isinstance(path, str | PathLike) or not fspath(path):
-        raise TypeError(f"path must be the name of an adapter file, not {path!r:.80}")
 
 
 def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:

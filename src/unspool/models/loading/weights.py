@@ -128,7 +128,7 @@ def install_stored_weights(model: nn.Module, stored: Mapping[str, StackedWeights
         module: Any = model.get_submodule(path)
         bias = None if isinstance(module, nn.Embedding) else module.bias
         replaced[module] = STORED_MODULES[type(module)](parts, bias)
-        _replace_module(model, path, replaced[module])
+        model.set_submodule(path, replaced[module])
     for path, module in list(model.named_modules()):
         if not isinstance(module, TiedSoftmax | TransformerEncoder | RNNEncoder):
             continue
@@ -136,16 +136,11 @@ def install_stored_weights(model: nn.Module, stored: Mapping[str, StackedWeights
         if embed is None:
             continue
         if isinstance(module, TiedSoftmax):
-            _replace_module(model, path, TiedStoredSoftmax(embed, module.bias))
+            model.set_submodule(path, TiedStoredSoftmax(embed, module.bias))
         else:
             module._embed = (embed,)  # type: ignore[assignment]
     if stored:
         model.requires_grad_(False)
-
-
-def _replace_module(model: nn.Module, path: str, module: nn.Module) -> None:
-    parent, _, last = path.rpartition(".")
-    setattr(model.get_submodule(parent), last, module)
 
 
 MEMORY_ADVICE: dict[WeightFormat, str] = {
