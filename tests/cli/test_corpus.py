@@ -1,10 +1,9 @@
 import json
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser
 
 import pytest
 
-from unspool.cli import main
-from unspool.cli.corpus import add_ray_options, check_without_ray, open_corpus, pool_options
+from unspool.cli.corpus import add_ray_options, check_without_ray
 
 LINES = [
     {"prompt": "a", "id": "one", "seed": 4},
@@ -83,57 +82,9 @@ def test_errors_are_one_line(unspool, loaded, here, corpus, tmp_path):
     assert (status, "corpus.jsonl:2: expected" in err) == (2, True)
 
 
-TEXTS = ["In the beginning God created the heaven.", "And it was so.", "Let there be light: and there was."]
-
-
-@pytest.fixture
-def corpus_of_corpus_perplexity(tmp_path):
-    path = tmp_path / "corpus.jsonl"
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
-    return path
-
-
-def test_a_corpus_has_the_perplexity_that_one_process_finds(
-    here, corpus_of_corpus_perplexity, tmp_path, capsys
-):
-    command = ["evaluate", "model", "bible", "--text", str(corpus_of_corpus_perplexity), "--json"]
-    assert main(command) == 0
-    alone = json.loads(capsys.readouterr().out)
-    assert main([*command, "--ray", "--block-size", "2", "--output", str(tmp_path / "out")]) == 0
-    shared = json.loads(capsys.readouterr().out)
-    assert (shared["texts"], shared["tokens"]) == (3, alone["tokens"])
-    assert shared["perplexity"] == pytest.approx(alone["perplexity"], rel=1e-12)
-    assert shared["bits_per_byte"] == pytest.approx(alone["bits_per_byte"], rel=1e-12)
-    parts = [json.loads(it.read_text()) for it in sorted((tmp_path / "out").glob("part-*"))]
-    each = [value for part in parts for value in part["by_text"]]
-    assert each == pytest.approx(alone["by_text"], rel=1e-12)
-
-
-def test_errors_name_their_line(here, corpus_of_corpus_perplexity, tmp_path, capsys):
-    command = ["evaluate", "model", "bible", "--text", str(corpus_of_corpus_perplexity)]
-    ray = [*command, "--ray", "--output", str(tmp_path / "out")]
-    for line, message in {
-        '{"text": ""}': "corpus.jsonl:2: text 0 has 1 tokens",
-        '{"txt": "a"}': 'corpus.jsonl:2: expected {"text": "…"}',
-        "{": "corpus.jsonl:2: not JSON",
-    }.items():
-        corpus_of_corpus_perplexity.write_text(f'{{"text": "And he said"}}\n{line}\n')
-        assert main(ray) == 2
-        assert message in capsys.readouterr().err
-    for wrong, message in {
-        (*ray, "--limit", "2"): "leave --figure and --limit out",
-        (*command, "--ray"): "--output FOLDER",
-        (*command, "--output", "x"): "--output needs --ray",
-    }.items():
-        assert main(list(wrong)) == 2
-        assert message in capsys.readouterr().err
-    assert main(["evaluate", "model", "dates", *ray[3:]]) == 2
-    assert "--ray needs a language model with a tokenizer" in capsys.readouterr().err
-
-
 def parsed(*argv):
     parser = ArgumentParser()
-    add_ray_options(parser, "--prompts")
+    add_ray_options(parser)
     return parser.parse_args(argv)
 
 
@@ -141,18 +92,3 @@ def test_options_of_the_pool_mean_nothing_without_it():
     check_without_ray(parsed())
     with pytest.raises(ValueError, match="--workers needs --ray"):
         check_without_ray(parsed("--workers", "2"))
-
-
-def test_a_corpus_needs_a_folder_to_go_to(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.touch()
-    with pytest.raises(ValueError, match="--output FOLDER"):
-        open_corpus(Namespace(output=None, block_size=None), path, ())
-    made = open_corpus(Namespace(output=tmp_path / "out", block_size=None), path, ("prompt",))
-    assert (made.files, made.rows, made.columns) == ([path], 256, ("prompt",))
-    assert open_corpus(Namespace(output=tmp_path / "out", block_size=3), path, ()).rows == 3
-
-
-@pytest.mark.parametrize(("device", "gpus"), [("cpu", 0), ("cuda", 1), ("cuda:1", 1)])
-def test_a_worker_on_a_graphics_processor_takes_one(device, gpus):
-    assert pool_options(Namespace(workers=4, device=device)) == {"workers": 4, "gpus": gpus}

@@ -1,5 +1,6 @@
 import argparse
 import io
+import json
 import sys
 
 import pytest
@@ -8,9 +9,9 @@ from unspool.cli.prompts import (
     SETTINGS,
     Prompt,
     add_prompt_options,
+    prompt_of_line,
     read_file,
     read_prompts,
-    read_settings,
     render,
 )
 
@@ -130,7 +131,7 @@ def test_a_bad_json_line_is_named_by_file_and_line(file, line, match):
 def test_settings_of_a_line_where_they_are_wanted(file):
     path = file("prompts.jsonl", '{"prompt": "a", "seed": 3, "stop": ["x"], "n": null}')
     assert read_file(path, settings=True) == [
-        Prompt("a", where=f"{path}:1", settings={"seed": 3, "stop": ["x"]})
+        Prompt("a", where=f"{path}:1", settings={"seed": 3, "stop": ("x",)})
     ]
 
 
@@ -138,7 +139,7 @@ def test_settings_of_a_line_where_they_are_wanted(file):
     ("line", "match"),
     [
         ('{"prompt": "a", "sed": 3}', "'sed' is not a known key of a line: did you mean 'seed'"),
-        ('{"prompt": "a", "seed": -3}', '"seed" must be a whole number of 0 or more, found -3'),
+        ('{"prompt": "a", "seed": "x"}', '"seed" is .x., but must be of type int'),
         ('{"prompt": "a", "stop": ["x", "\\ud800"]}', '"stop" has a lone surrogate'),
         ('{"prompt": "a", "system": "\\ud800"}', '"system" has a lone surrogate'),
     ],
@@ -288,15 +289,19 @@ RIGHT = {
 WRONG = {
     "chat": [0, "yes"],
     "decoder": [3, ["Greedy()"]],
-    "max_new_tokens": [0, 1.5, "3", True, float("nan")],
-    "n": [0, -1, []],
-    "seed": [-1, 0.5, False],
+    "max_new_tokens": [1.5, "3", True, float("nan")],
+    "n": [[]],
+    "seed": [0.5, False],
     "stop": [3, [3], {"x": 1}],
-    "stop_ids": [7, ["a"], [-1], [True]],
+    "stop_ids": [7, ["a"], [True]],
     "stop_loops": ["true"],
     "stop_approximate_loops": ["true"],
     "system": [[]],
 }
+
+
+def settings_of(line):
+    return prompt_of_line(json.dumps(line), "file:1").settings
 
 
 def test_every_setting_is_tried_here():
@@ -305,14 +310,15 @@ def test_every_setting_is_tried_here():
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name in RIGHT for value in RIGHT[name]])
 def test_valid_settings_are_unchanged(name, value):
-    assert read_settings({"prompt": "a", name: value}) == {name: value}
+    expected = tuple(value) if isinstance(value, list) else value
+    assert settings_of({"prompt": "a", name: value}) == {name: expected}
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name in WRONG for value in WRONG[name]])
 def test_invalid_settings_are_named_with_the_expected_type(name, value):
-    with pytest.raises(ValueError, match=f'^"{name}" must be .*, found '):
-        read_settings({name: value})
+    with pytest.raises(ValueError, match=f'^file:1: "{name}" is .*, but must be of type '):
+        settings_of({"prompt": "a", name: value})
 
 
 def test_null_is_not_given():
-    assert read_settings(dict.fromkeys(SETTINGS)) == {}
+    assert settings_of({"prompt": "a", **dict.fromkeys(SETTINGS)}) == {}

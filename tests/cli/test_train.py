@@ -165,25 +165,6 @@ def test_sigterm_writes_a_checkpoint_and_says_how_to_go_on(recipe, tmp_path):
     assert f"update {int(last)} of 100000" in err
 
 
-def test_several_processes_are_the_same_command(unspool, recipe, tmp_path, monkeypatch):
-    asked = []
-    monkeypatch.setattr("unspool.cli.train.run_processes", lambda *args: asked.append(args) or 7)
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
-    argv = ("train", recipe, "--output", tmp_path / "run", "--set", "train.accumulate=2", "--json")
-    assert unspool(*argv, "--processes", "2")[0] == 7
-    ((count, command),) = asked
-    assert (count, command[1:]) == (2, ["-m", "unspool", *map(str, argv)])
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "recipe.toml").write_text(recipe.read_text())
-    assert unspool("train", "--resume", tmp_path / "run", "--processes", "3")[0] == 7
-    again = ["train", tmp_path / "run" / "recipe.toml", "--output", tmp_path / "run", "--resume"]
-    assert asked[1][1][3:] == [*map(str, again)]
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    status, _, err = unspool(*argv, "--processes", "2")
-    assert status == 2
-    assert "which starts the processes itself" in err
-
-
 def test_only_the_first_process_tells_how_to_go_on(unspool, recipe, tmp_path, monkeypatch):
     import unspool.training as room
     from unspool.training import Stopped
@@ -256,10 +237,3 @@ def test_an_installed_entry_point_needs_no_trust_code(unspool, recipe, tmp_path,
     status, _, err = unspool("train", recipe, "--set", by_name.replace("longer", "shorter"), "--dry-run")
     assert status == 2
     assert "'shorter' is not a known reward" in err
-
-
-def test_trust_code_is_passed_on_to_all_processes(unspool, recipe, tmp_path, monkeypatch):
-    asked = []
-    monkeypatch.setattr("unspool.cli.train.run_processes", lambda *args: asked.append(args) or 7)
-    assert unspool("train", recipe, "--output", tmp_path / "run", "--trust-code", "--processes", "2")[0] == 7
-    assert "--trust-code" in asked[0][1]

@@ -285,17 +285,22 @@ def test_torchrun_starts_the_command(tmp_path):
     assert (tmp_path / "run" / "model.safetensors").is_file()
 
 
-@pytest.mark.parametrize("starter", [pytest.param("torchrun", marks=pytest.mark.long), "unspool"])
-def test_ctrl_c_ends_all_processes_with_a_checkpoint_and_one_line(tmp_path, starter):
+def test_ctrl_c_ends_all_processes_with_a_checkpoint_and_one_line(tmp_path):
     import tomli_w
 
     write_text(tmp_path)
     (tmp_path / "recipe.toml").write_text(tomli_w.dumps(recipe(tmp_path, updates=100_000)), encoding="utf-8")
-    command = ["-m", "unspool", "train", tmp_path / "recipe.toml", "--output", tmp_path / "run", "--json"]
-    if starter == "torchrun":
-        command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *command]
-    else:
-        command = [*command, "--processes", "2"]
+    command = [
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "-m",
+        "unspool",
+        "train",
+    ]
+    command += [tmp_path / "recipe.toml", "--output", tmp_path / "run", "--json"]
     process = subprocess.Popen(
         [sys.executable, *command],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -313,8 +318,6 @@ def test_ctrl_c_ends_all_processes_with_a_checkpoint_and_one_line(tmp_path, star
         f"unspool: stopped after update {last} of 100000; resume it with: unspool train --resume {tmp_path / 'run'}"
     ]
     assert json.loads((tmp_path / "run" / "last.json").read_text()) == {"checkpoint": f"{last:08d}"}
-    if starter == "unspool":  # torchrun ends its own process with a traceback
-        assert (process.returncode, err.splitlines()) == (130, told)
 
 
 if __name__ == "__main__":

@@ -59,8 +59,8 @@ def _report(error: Exception) -> int:
     """Print one line about the error and return the exit status."""
     from unspool.cli.output import print_message
 
-    if isinstance(error, OSError) and error.filename is not None:
-        print_message(f"{error.filename}: {error.strerror}")
+    if isinstance(error, OSError) and error.strerror:
+        print_message(error.strerror if error.filename is None else f"{error.filename}: {error.strerror}")
         return BAD_INPUT
     if isinstance(error, UnicodeEncodeError):  # input is checked when it is read, so this is the output
         print_message(

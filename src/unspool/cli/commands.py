@@ -21,7 +21,6 @@ from unspool.cli.parser import (
 COMPLETION_EXAMPLES = """examples:
   source <(unspool completion bash)
   unspool completion zsh > ~/.zfunc/_unspool
-  unspool completion fish > ~/.config/fish/completions/unspool.fish
 
 For every new shell, put the first line into ~/.bashrc or ~/.zshrc (with zsh instead of bash there).
 """
@@ -45,7 +44,7 @@ def command_parser() -> Parser:
 
 @command(
     COMPLETION_EXAMPLES,
-    option("shell", choices=("bash", "zsh", "fish"), metavar="SHELL", help="bash, zsh or fish"),
+    option("shell", choices=("bash", "zsh"), metavar="SHELL", help="bash or zsh"),
     json=None,
 )
 def print_completion(args: argparse.Namespace) -> int:
@@ -55,9 +54,7 @@ def print_completion(args: argparse.Namespace) -> int:
 
 
 def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
-    """A script that completes commands, options and their choices in bash, zsh or fish."""
-    if shell == "fish":
-        return _fish_script(parser)
+    """A script that completes commands, options and their choices in bash or zsh."""
     start = "#compdef unspool\nautoload -U +X bashcompinit && bashcompinit\n" if shell == "zsh" else ""
     return start + _bash_script(parser)
 
@@ -115,38 +112,6 @@ _unspool() {{
 }}
 complete -o default -F _unspool unspool
 """
-
-
-def _fish_script(parser: argparse.ArgumentParser) -> str:
-    lines = ["# fish completion of unspool"]
-    for path, sub in _parsers(parser):
-        subcommands = _subcommands(sub)
-        condition = "; and ".join(f"__fish_seen_subcommand_from {name}" for name in path)
-        if subcommands:
-            names = " ".join(subcommands)
-            unseen = f"not __fish_seen_subcommand_from {names}"
-            here = f"{condition}; and {unseen}" if condition else unseen
-            for name, (_, summary) in subcommands.items():
-                lines.append(_fish_line(here, f"-f -a {name}", summary))
-        for action in sub._actions:
-            choices = f" -a {shlex.quote(' '.join(map(str, action.choices)))}" if action.choices else ""
-            if isinstance(action, argparse._SubParsersAction):
-                continue
-            options = [
-                f"-l {it[2:]}" if it.startswith("--") else f"-s {it[1:]}" for it in action.option_strings
-            ]
-            if options or choices:
-                takes_value = " -r" if action.option_strings and action.nargs != 0 else ""
-                lines.append(
-                    _fish_line(condition, " ".join(options) + takes_value + choices, action.help or "")
-                )
-    return "\n".join(lines) + "\n"
-
-
-def _fish_line(condition: str, what: str, description: str) -> str:
-    when = f" -n {shlex.quote(condition)}" if condition else ""
-    first = description.partition("(default")[0].partition(";")[0].strip().rstrip(":")
-    return f"complete -c unspool{when} {what.strip()} -d {shlex.quote(first)}"
 
 
 COMMANDS: dict[str, Command | CommandGroup] = {

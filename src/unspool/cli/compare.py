@@ -17,7 +17,6 @@ from unspool.cli.models import load_generator, load_options, model_name
 from unspool.cli.output import (
     Table,
     console,
-    open_text,
     print_json,
     print_message,
     print_traceback,
@@ -126,9 +125,6 @@ def compare(args: argparse.Namespace) -> int:
     faults: dict[str, str] = {}
     status = 0
 
-    def write_report() -> None:
-        _write_report(args.html, html_report(rows, texts, settings, faults))
-
     has_bar = not (args.json and sys.stdout.isatty())
     with reserve_file(args.html), progress_bar(len(decoders), "decoders", shown=has_bar) as bar:
         try:
@@ -152,14 +148,14 @@ def compare(args: argparse.Namespace) -> int:
                 rows.append(DecoderRow(decoder_name, repr(decoder), answers, perf_counter() - began))
                 if args.json:
                     _print_json(rows[-1], texts, options["seed"])
-                # A pipe gets only the final report.
-                if args.html is not None and (args.html.is_file() or not args.html.exists()):
-                    write_report()
         finally:  # an interrupted comparison shows its results so far
             if rows and not args.json:
                 print_comparison(rows, texts)
             if rows and args.html is not None:
-                write_report()
+                # A kill leaves the previous report. Links stay links; pipes are written to directly.
+                target = args.html.resolve()
+                with new_file(target) if target.is_file() else nullcontext(target) as file:
+                    file.write_text(html_report(rows, texts, settings, faults), encoding="utf-8")
                 print_message(f"wrote {args.html}")
     return status if rows else status or REFUSED
 
@@ -205,11 +201,3 @@ def _print_json(row: DecoderRow, texts: Sequence[str], seed: int) -> None:
                 "tokens_per_second": row.measures()["tokens_per_second"],
             }
         )
-
-
-def _write_report(path: Path, page: str) -> None:
-    """Write the HTML report atomically: a kill leaves the previous one."""
-    # Links stay links; pipes and devices are written to directly.
-    target = path.resolve()
-    with new_file(target) if target.is_file() else nullcontext(target) as fresh, open_text(fresh) as file:
-        file.write(page)

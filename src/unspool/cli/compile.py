@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
 import time
 from functools import partial
 
 from unspool.cli.output import print_json
 from unspool.cli.parser import command
-from unspool.cli.processes import run_processes
 from unspool.engine import compiler_obstacle
 
 EXAMPLES = """examples:
@@ -59,7 +59,7 @@ TASKS = (
     partial(compile_products, 1, 2),
     compile_sampler,
 )
-"""Independent of each other. Process r of n does every n-th one, from the r-th."""
+"""Independent of each other. Process r of n (RANK, WORLD_SIZE) does every n-th one, from the r-th."""
 
 
 def available_cores() -> int:
@@ -76,9 +76,14 @@ def compile_kernels(args: argparse.Namespace) -> int:
     began = time.perf_counter()
     processes = int(os.environ.get("WORLD_SIZE", min(available_cores(), len(TASKS))))
     if processes > 1 and "RANK" not in os.environ:
-        status = run_processes(processes, [sys.executable, "-m", "unspool", "compile"])
-        if status:
-            return status
+        command = [sys.executable, "-m", "unspool", "compile"]
+        environments = [
+            {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(processes)} for rank in range(processes)
+        ]
+        children = [subprocess.Popen(command, env=environment) for environment in environments]
+        statuses = [child.wait() for child in children]
+        if any(statuses):
+            return 1
     else:
         for task in TASKS[int(os.environ.get("RANK", 0)) :: processes]:
             task()

@@ -1,4 +1,4 @@
-"""--ray: process a corpus block by block in many processes, for `generate` and `evaluate model`.
+"""`generate --ray`: process a corpus block by block in many processes.
 
 The output is that of one process: the part files, one after the other, are the file that
 `generate --prompts … --json` writes. A repeated prompt is its next sample, so the samples of the whole corpus
@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
 
 from unspool.cli.decoders import decoder_spec, parse_decoders
 from unspool.cli.models import load_options, model_name, named_models
@@ -32,11 +31,11 @@ OTHER_OPTIONS = {
 COLUMNS = ("prompt", "messages", "id", *SETTINGS)
 
 
-def add_ray_options(parser: argparse.ArgumentParser, corpus: str) -> None:
-    """--ray, --workers and --block-size; `corpus` is the option that names the corpus."""
+def add_ray_options(parser: argparse.ArgumentParser) -> None:
+    """--ray, --workers and --block-size."""
     group = parser.add_argument_group(
         "large corpora",
-        f"distributed with Ray (pip install 'unspool[ray]'): {corpus} is a file of JSON lines or Parquet, or "
+        "distributed with Ray (pip install 'unspool[ray]'): --prompts is a file of JSON lines or Parquet, or "
         "a folder of them, and may be larger than memory; --output is a folder. Repeat an interrupted "
         "command to resume it.",
     )
@@ -55,28 +54,6 @@ def check_without_ray(args: argparse.Namespace) -> None:
     for name in ("workers", "block_size"):
         if getattr(args, name) is not None:
             raise ValueError(f"--{name.replace('_', '-')} needs --ray")
-
-
-def open_corpus(args: argparse.Namespace, path: Path, columns: tuple[str, ...]) -> Any:
-    """The corpus at `path`, whose output goes to the folder --output."""
-    from unspool.integrations.ray.corpus import LINES_PER_BLOCK, Corpus
-    from unspool.integrations.ray.corpus_blocks import corpus_files
-
-    if args.output is None:
-        raise ValueError("--ray needs --output FOLDER")
-    return Corpus(corpus_files(path), args.output, columns, args.block_size or LINES_PER_BLOCK)
-
-
-def pool_options(args: argparse.Namespace) -> dict[str, Any]:
-    """The size of the worker pool."""
-    return {"workers": args.workers, "gpus": 1 if args.device.startswith("cuda") else 0}
-
-
-@contextmanager
-def corpus_progress(lines: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar over the lines of a corpus."""
-    with progress_bar(lines, "lines") as bar:
-        yield bar.advance
 
 
 class CorpusGenerator:
@@ -124,18 +101,27 @@ class CorpusCounter:
         return self.counter.first_sample(blake2b(key, digest_size=16).digest(), own.get("n", args.n))
 
 
+@contextmanager
+def _progress(lines: int) -> Iterator[Callable[[int], None]]:
+    with progress_bar(lines, "lines") as bar:
+        yield bar.advance
+
+
 def generate_corpus(args: argparse.Namespace) -> int:
     """Run `unspool generate --ray`."""
     if args.prompts is None:
         raise ValueError("--ray needs --prompts: a file or a folder")
     if args.prompt is not None:
         raise ValueError("give PROMPT or --prompts, not both")
+    if args.output is None:
+        raise ValueError("--ray needs --output FOLDER")
     from unspool.decode.spec import parse
     from unspool.integrations.ray.actor_pool import ray_package
-    from unspool.integrations.ray.corpus import read_job, run_corpus
+    from unspool.integrations.ray.corpus import LINES_PER_BLOCK, Corpus, read_job, run_corpus
+    from unspool.integrations.ray.corpus_blocks import corpus_files
 
     ray_package()
-    corpus = open_corpus(args, args.prompts, COLUMNS)
+    corpus = Corpus(corpus_files(args.prompts), args.output, COLUMNS, args.block_size or LINES_PER_BLOCK)
     args.model = model_name(args.model)
     if args.seed is None:  # a resumed command continues with its first seed
         args.seed = read_job(args.output).get("seed", seed_of(args))
@@ -152,9 +138,10 @@ def generate_corpus(args: argparse.Namespace) -> int:
         corpus,
         partial(CorpusGenerator, args, spec),
         settings | {"decoder": spec},
-        progress=corpus_progress,
+        progress=_progress,
         first_samples=CorpusCounter(args),
-        **pool_options(args),
+        workers=args.workers,
+        gpus=1 if args.device.startswith("cuda") else 0,
     )
     before = f", {result.skipped} of them already there" if result.skipped else ""
     print_message(f"{result.rows:,} prompts in {result.blocks:,} parts{before}: {args.output}")

@@ -97,7 +97,7 @@ in int8, its size in the file with --weights stored, and 2 with --dtype bfloat16
         minimum=0,
     ),
     output_option(),
-    partial(add_ray_options, corpus="--prompts"),
+    add_ray_options,
     json="one JSON object per text: prompt, sample, text, tokens, logps, scores, total (the score by which "
     "a search ranks texts), finish_reason, seed, decoder, model",
 )

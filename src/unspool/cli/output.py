@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import io
 import json
 import math
 import os
@@ -16,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from unspool.errors import escape_json, message_line, replace_control_characters
 from unspool.io import name_file_in_errors
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from unspool.decode.output import Piece
     from unspool.interfaces import FinishReason
 
-STANDARD_OUTPUT = "standard output"
 PIPE_WIDTH = 120
 """Columns of a table if standard output is not a terminal."""
 INTERRUPTED = 128 + int(signal.SIGINT)
@@ -63,43 +61,16 @@ def status_line(message: str) -> Iterator[None]:
 # ---- standard streams
 
 
-class NamedFile(io.FileIO):
-    """A file whose write errors contain its name; in Python only the errors of opening a file do."""
-
-    def __init__(self, file: str | int, label: str) -> None:
-        super().__init__(file, "w", closefd=isinstance(file, str))
-        self.label = label
-
-    def write(self, data: Any) -> int:
-        """Write the bytes and return their number."""
-        try:
-            return super().write(data)
-        except OSError as error:
-            if error.errno is None:
-                raise
-            raise OSError(error.errno, error.strerror, self.label) from error
-
-
-class ClosedOutput(io.TextIOBase):
-    """Replacement for a standard output that is closed: every write fails with a clear message."""
-
-    def write(self, text: str) -> NoReturn:  # noqa: ARG002
-        """Raise an OSError."""
-        raise OSError(errno.EBADF, "the stream is closed; give --output PATH", STANDARD_OUTPUT)
-
-
 @contextmanager
 def safe_streams() -> Iterator[None]:
-    """Replace closed standard streams during a command, and name standard output in write errors.
+    """Replace closed standard streams (`>&-`), which Python shows as None, by the null device.
 
-    A process may start with closed streams (`>&-`), which Python shows as None. The next file that is opened
-    would get the stream's number, and print() would write into it.
+    Otherwise the next file that is opened would get the stream's number, and print() would write into it.
     """
     before = sys.stdin, sys.stdout, sys.stderr
     with open(os.devnull, "r+", encoding="utf-8") as null:  # noqa: PTH123
         _reserve_stream_numbers(null.fileno())
-        sys.stdin, sys.stderr = sys.stdin or null, sys.stderr or null
-        sys.stdout = _named_stdout(sys.stdout)
+        sys.stdin, sys.stdout, sys.stderr = (stream or null for stream in before)
         try:
             yield
         finally:
@@ -114,28 +85,6 @@ def _reserve_stream_numbers(null: int) -> None:
             os.fstat(number)
         except OSError:
             os.dup2(null, number)
-
-
-def _named_stdout(stdout: Any) -> Any:
-    if stdout is None:
-        return ClosedOutput()
-    if not _is_process_stdout(stdout):
-        return stdout
-    file = NamedFile(stdout.fileno(), STANDARD_OUTPUT)
-    return io.TextIOWrapper(
-        file if stdout.write_through else io.BufferedWriter(file),
-        encoding=stdout.encoding,
-        errors=stdout.errors,
-        line_buffering=stdout.line_buffering,
-        write_through=stdout.write_through,
-    )
-
-
-def _is_process_stdout(stdout: Any) -> bool:
-    # An unbuffered stream (PYTHONUNBUFFERED) does not have a buffer.
-    buffer = getattr(stdout, "buffer", None)
-    raw = getattr(buffer, "raw", buffer)
-    return stdout is sys.__stdout__ and type(raw) is io.FileIO
 
 
 def _flush(stdout: TextIO, null: int) -> None:
@@ -190,31 +139,24 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 
 def check_output(path: Path | None, source: Path | None = None) -> None:
-    """Raise before any work if standard output (None) or the file cannot be written to, or is `source`."""
+    """Raise before any work if the file (None: standard output) cannot be written to, or is `source`."""
     if path is None:
-        if not sys.stdout.writable():
-            sys.stdout.write("")  # raises the reason
-    elif path.is_dir():
+        return
+    if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "is a folder; give the name of a file", str(path))
-    elif not path.parent.is_dir():
+    if not path.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, f"there is no folder {path.parent}", str(path))
-    elif source is not None and path.resolve() == source.resolve():
+    if source is not None and path.resolve() == source.resolve():
         raise ValueError(f"--output {path} would overwrite the input; give another file")
-
-
-def open_text(path: Path) -> TextIO:
-    """Open a new text file that is flushed after each line."""
-    raw = io.BufferedWriter(NamedFile(str(path), str(path)))
-    return io.TextIOWrapper(raw, encoding="utf-8", newline="\n", line_buffering=True)
 
 
 @contextmanager
 def open_output(path: Path | None) -> Iterator[TextIO]:
-    """The file at `path`; standard output if it is None."""
+    """The file at `path`, flushed after each line; standard output if it is None."""
     if path is None:
         yield sys.stdout
     else:
-        with open_text(path) as file:
+        with name_file_in_errors(path), path.open("w", encoding="utf-8", newline="\n", buffering=1) as file:
             yield file
 
 

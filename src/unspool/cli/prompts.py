@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unspool.config import unknown
+from unspool.config import convert, unknown
 from unspool.data.records import PROMPT, Record, json_record, read_records, split_lines
 from unspool.errors import check_surrogates
 from unspool.io import MAX_TEXT_BYTES
@@ -18,53 +18,19 @@ if TYPE_CHECKING:
     from unspool.interfaces import StepModel, TokenizerLike
 
 
-def _is_count(minimum: int) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= minimum
-
-
-def _is_bool(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_string(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_list_of(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, list) and all(map(check, value))
-
-
-SETTINGS: dict[str, tuple[str, tuple[Callable[[Any], bool], ...]]] = {
-    "chat": ("true or false", (_is_bool,)),
-    "decoder": ('a string such as "Sample(TopP(0.9))"', (_is_string,)),
-    "max_new_tokens": ("a whole number of 1 or more", (_is_count(1),)),
-    "n": ("a whole number of 1 or more", (_is_count(1),)),
-    "seed": ("a whole number of 0 or more", (_is_count(0),)),
-    "stop": ("a string or a list of strings", (_is_string, _is_list_of(_is_string))),
-    "stop_approximate_loops": ("true or false", (_is_bool,)),
-    "stop_ids": ("a list of token ids", (_is_list_of(_is_count(0)),)),
-    "stop_loops": ("true or false", (_is_bool,)),
-    "system": ("a string", (_is_string,)),
+SETTINGS: dict[str, Any] = {
+    "chat": bool,
+    "decoder": str,
+    "max_new_tokens": int,
+    "n": int,
+    "seed": int,
+    "stop": str | list[str],
+    "stop_approximate_loops": bool,
+    "stop_ids": list[int],
+    "stop_loops": bool,
+    "system": str,
 }
-"""Setting of a JSON line → what its value must be, and checks of which one must pass."""
-
-
-def read_settings(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of one JSON line, checked.
-
-        {"prompt": "Once upon a time", "seed": 3, "max_new_tokens": 40, "decoder": "Sample(TopP(0.9))"}
-
-    A setting overrides the command-line option of the same name; null means not given.
-    """
-    settings = {}
-    for name, (expected, checks) in SETTINGS.items():
-        value = record.get(name)
-        if value is None:
-            continue
-        if not any(is_valid(value) for is_valid in checks):
-            raise ValueError(f'"{name}" must be {expected}, found {value!r:.60}')
-        settings[name] = value
-    return settings
+"""Setting of a JSON line → its type. It overrides the command-line option; null means not given."""
 
 
 @dataclass(frozen=True)
@@ -205,7 +171,8 @@ def _prompt(record: Record, settings: bool) -> Prompt:
         for key in record.fields:
             if key not in known:
                 raise ValueError(unknown(key, known, "key of a line"))
-        own = read_settings(record.fields)
+        given = {name: value for name in SETTINGS if (value := record.fields.get(name)) is not None}
+        own = {name: convert(value, SETTINGS[name], f'"{name}"') for name, value in given.items()}
         for name in ("stop", "system"):
             texts = own.get(name, ())
             for text in [texts] if isinstance(texts, str) else texts:

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unspool.cli.output import Result, print_message
-from unspool.cli.parser import command, number, option, output_option
-from unspool.cli.processes import run_processes
+from unspool.cli.parser import command, option, output_option
 
 if TYPE_CHECKING:
     from unspool.training.reporters import Reporter
@@ -23,8 +22,7 @@ EXAMPLES = """examples:
   unspool train recipe.toml --dry-run
 
 several processes (each computes its share of train.accumulate batches):
-  unspool train recipe.toml --output runs/first --set train.accumulate=2 --processes 2
-  torchrun --nnodes 2 … -m unspool train recipe.toml --output runs/first --set train.accumulate=2
+  torchrun --nproc-per-node 2 -m unspool train recipe.toml --output runs/first --set train.accumulate=2
 
 Ctrl-C writes a checkpoint. A resumed run ends with the same bits as an uninterrupted one.
 """
@@ -57,7 +55,6 @@ _SAME_AS_OUTPUT = object()
         metavar="RUN",
         help="resume the interrupted run in this folder, or in --output",
     ),
-    number("--processes", 1, "train with N processes on this machine; for several machines use torchrun"),
     option(
         "--dry-run",
         action="store_true",
@@ -75,12 +72,6 @@ def train(args: argparse.Namespace) -> Result | int:
         result = dry_run(args.recipe, args.set, trust_code=args.trust_code)
         return Result([asdict(result)], result.lines())
     recipe, folder, resume = run_paths(args)
-    if args.processes > 1:
-        if "WORLD_SIZE" in os.environ:
-            raise ValueError("--processes cannot be used inside torchrun, which starts the processes itself")
-        argv = [sys.executable, "-m", "unspool", *_worker_arguments(args, recipe, folder)]
-        return run_processes(args.processes, argv)
-
     from unspool.training import Diverged, Stopped, train
 
     is_first = int(os.environ.get("RANK", "0")) == 0
@@ -105,14 +96,6 @@ def train(args: argparse.Namespace) -> Result | int:
         decoder = "" if model.infilling is None else ' --decoder "MaskPredict()"'
         print_message(f'wrote {folder}; try: unspool {command_name} "…" --model {folder}{decoder}')
     return 0
-
-
-def _worker_arguments(args: argparse.Namespace, recipe: Path, folder: Path) -> list[str]:
-    """The command line of each of several processes."""
-    argv = ["train", str(recipe), "--output", str(folder), *(["--resume"] if args.resume is not None else [])]
-    argv += [word for change in args.set for word in ("--set", change)]
-    flags = ("trust_code", "json", "debug")
-    return [*argv, *(f"--{flag.replace('_', '-')}" for flag in flags if getattr(args, flag))]
 
 
 def run_paths(args: argparse.Namespace) -> tuple[Path, Path, bool]:
