@@ -85,7 +85,7 @@ if TYPE_CHECKING:
         TopP as TopP,
         Typical as Typical,
     )
-    from unspool.decode.transforms.survivors import survivors as survivors
+    from unspool.decode.transforms.scores import survivors as survivors
     from unspool.integrations import hf as hf
     from unspool.integrations.huggingface.loading import (
         from_huggingface as from_huggingface,

@@ -39,14 +39,12 @@ def test_the_table_names_every_decoder_and_shows_the_loop(unspool, loaded):
     assert greedy[1].strip() == "bcabcabcabca"
 
 
-def test_decoders_of_ones_own(unspool, loaded, tmp_path):
-    path = tmp_path / "decoders.toml"
-    path.write_text('[decoders]\nnucleus = "Sample(TopP(0.9))"\n')
-    out = unspool(*ASK, "--decoder", "Greedy()", "--decoders", path, "--json")[1]
+def test_decoders_of_ones_own(unspool, loaded):
+    out = unspool(*ASK, "--decoder", "Greedy()", "--decoder", "Sample(TopP(0.9))", "--json")[1]
     records = [json.loads(line) for line in out.splitlines()]
     assert [(r["decoder"], r["spec"]) for r in records] == [
         ("Greedy()", "Greedy()"),
-        ("nucleus", repr(us.Sample(us.TopP(0.9)))),
+        ("Sample(TopP(0.9))", repr(us.Sample(us.TopP(0.9)))),
     ]
 
 

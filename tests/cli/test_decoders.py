@@ -8,10 +8,8 @@ from unspool.cli.decoders import (
     add_decoder_options,
     add_decoders_option,
     decoder_spec,
-    named_decoders,
     parse_decoders,
 )
-from unspool.decode.spec import read_decoders
 
 
 def spec(*argv):
@@ -65,45 +63,6 @@ def test_contradictions_are_refused(argv, message):
         spec(*argv)
 
 
-@pytest.fixture
-def toml(tmp_path):
-    def write(content):
-        path = tmp_path / "decoders.toml"
-        path.write_text(content)
-        return path
-
-    return write
-
-
-def test_a_file_of_decoders(toml):
-    path = toml('[decoders]\nplain = "Greedy()"\nnucleus = "Sample(TopP(0.9))"\n')
-    assert read_decoders(path) == {"plain": "Greedy()", "nucleus": "Sample(TopP(0.9))"}
-
-
-@pytest.mark.parametrize(
-    ("content", "match"),
-    [
-        ("[decoders", "not TOML"),
-        ("", r"expected one table, \[decoders\]"),
-        ("[decoders]\n", r"expected one table, \[decoders\]"),
-        ('[decoders]\na = "Greedy()"\n[decoder]\n', r"expected one table, \[decoders\]"),
-        ("[decoders]\na = 3\n", "decoder 'a' must be a string"),
-    ],
-)
-def test_a_bad_file_of_decoders(toml, content, match):
-    with pytest.raises(ValueError, match=match):
-        read_decoders(toml(content))
-
-
-def test_decoders_are_named_by_file_or_by_themselves(toml):
-    path = toml('[decoders]\nplain = "Greedy()"\n')
-    assert named_decoders(["Sample()"], path, ["Default()"]) == {"Sample()": "Sample()", "plain": "Greedy()"}
-    assert named_decoders([], None, ["Greedy()", "Sample()"]) == {
-        "Greedy()": "Greedy()",
-        "Sample()": "Sample()",
-    }
-
-
 def test_every_specification_is_parsed_once_and_checked():
     from unspool.cli.prompts import Prompt
 
@@ -134,7 +93,7 @@ def test_a_specification_that_fails_is_named_by_its_line():
 def test_several_decoders_are_listed_in_their_order():
     parser = argparse.ArgumentParser()
     add_decoders_option(parser)
-    assert parser.parse_args([]).decoder == []
+    assert parser.parse_args([]).decoder is None
     assert parser.parse_args(["--decoder", "Greedy()", "--decoder", "Sample()"]).decoder == [
         "Greedy()",
         "Sample()",

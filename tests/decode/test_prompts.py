@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from unspool.decode.prompts import as_batch, as_int, ids_of, prompt_vocabulary, tokens_left
+from unspool.decode.arguments import as_int
+from unspool.decode.prompts import as_batch, ids_of, prompt_vocabulary, tokens_left
 from unspool.interfaces import Abilities
 from unspool.testing import random_table
 

@@ -34,15 +34,15 @@ def test_one_seed_serves_every_prompt_and_none_is_drawn():
 @pytest.mark.parametrize(
     ("options", "error", "said"),
     [
-        ({"max_new_tokens": 0}, ValueError, "max_new_tokens=0"),
-        ({"n": 1.5}, TypeError, "n=1.5"),
-        ({"alternatives": 5}, ValueError, "from 0 to 4"),
-        ({"seed": "1"}, TypeError, "seed='1'"),
+        ({"max_new_tokens": 0}, ValueError, "max_new_tokens is 0"),
+        ({"n": 1.5}, TypeError, "n is 1.5"),
+        ({"alternatives": 5}, ValueError, "alternatives is 5, but must be a whole number ≤ 4"),
+        ({"seed": "1"}, TypeError, "seed is '1'"),
         ({"stop": [1]}, TypeError, "give token ids as stop_ids"),
         ({"stop": "a"}, ValueError, "need a tokenizer"),
-        ({"stop_ids": "a"}, TypeError, "stop_ids='a'"),
+        ({"stop_ids": "a"}, TypeError, "stop_ids is 'a'"),
         ({"stop_ids": [4]}, ValueError, "outside the model's vocabulary"),
-        ({"batch_size": 0}, ValueError, "batch_size=0"),
+        ({"batch_size": 0}, ValueError, "batch_size is 0"),
     ],
 )
 def test_invalid_arguments_are_refused_by_name(options, error, said):

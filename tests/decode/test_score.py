@@ -33,7 +33,7 @@ def test_the_most_probable_tokens_of_each_position_by_hand():
             assert [it[1] for it in ranked] == pytest.approx([it[1] for it in best[token]])
     assert score(CHAIN, [0], [1]).ranked == ()
     assert len(score(CHAIN, [0], [1], alternatives=9).ranked[0]) == 2
-    with pytest.raises(ValueError, match="alternatives=-1"):
+    with pytest.raises(ValueError, match="alternatives is -1"):
         score(CHAIN, [0], [1], alternatives=-1)
 
 
@@ -82,7 +82,7 @@ def test_one_prompt_for_many_texts():
         ([0], [5], {}, "outside the model's vocabulary"),
         ([0], "a", {}, "does not have a tokenizer"),
         ([0], [1], {"end": True}, "needs an end-of-text token"),
-        ([0], [1], {"batch_size": 0}, "batch_size=0"),
+        ([0], [1], {"batch_size": 0}, "batch_size is 0"),
     ],
 )
 def test_invalid_texts_are_refused(prompts, texts, options, words):

@@ -44,7 +44,7 @@ def test_numbers_of_numpy_are_read_again(technique):
         "ConstrainedBeam": [np.int64(2), [np.array([2])]],
     }
     needed |= {
-        "QuadraticSmoothing": [np.float32(0.5), np.float64(1.5)],
+        "QuadraticSmoothing": [np.float32(0.5)],
         "LogitBias": [{np.int64(2): np.float32(0.5)}],
         "SequenceBias": [{(np.int64(2),): np.float32(0.5)}],
     }

@@ -100,7 +100,6 @@ def _answer(chat: Chat, question: str, as_json: bool) -> None:
 
 
 def _execute(command: str, chat: Chat, argument: str) -> None:
-    """Run a command of the chat."""
     import unspool as us
 
     if command not in COMMANDS:

@@ -27,7 +27,6 @@ For every new shell, put the first line into ~/.bashrc or ~/.zshrc (with zsh ins
 
 
 def command_parser() -> Parser:
-    """The parser of the whole command line."""
     parser = Parser(
         prog="unspool",
         description="Decode, train, measure and serve language models.",

@@ -12,7 +12,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from unspool.cli.decoders import add_decoders_option, named_decoders
+from unspool.cli.decoders import add_decoders_option
 from unspool.cli.models import load_generator, load_options, model_name
 from unspool.cli.output import (
     Table,
@@ -36,12 +36,7 @@ if TYPE_CHECKING:
 EXAMPLES = """examples:
   unspool compare "The old lighthouse keeper climbed the stairs and"
   unspool compare "Once upon a time" --decoder "Greedy()" --decoder "Sample(TopP(0.9))" --seed 1
-  unspool compare --prompts prompts.txt --decoders decoders.toml --html report.html
-
-decoders.toml:
-  [decoders]
-  greedy = "Greedy()"
-  nucleus = "Sample(TopP(0.9))"
+  unspool compare --prompts prompts.txt --html report.html
 
 columns:
   log p             mean log-probability per token under the model
@@ -100,7 +95,7 @@ FAILED, REFUSED = 1, 2
     EXAMPLES,
     add_prompt_options,
     add_model_options,
-    partial(add_decoders_option, file=True),
+    add_decoders_option,
     partial(add_length_options, new_tokens=60),
     option("--html", type=Path, metavar="FILE", help="also write an HTML report with plots"),
     json="one JSON object per decoder and prompt",
@@ -108,19 +103,18 @@ FAILED, REFUSED = 1, 2
 def compare(args: argparse.Namespace) -> int:
     """Compare decoders on the same prompts."""
     prompts = read_prompts(args)
-    specs = named_decoders(args.decoder, args.decoders, DEFAULT_DECODERS)
 
     import unspool as us  # here, because it imports torch
     from unspool.evaluate.comparison import Answer, DecoderRow
     from unspool.evaluate.report import html_report
 
-    decoders = {name: us.parse(spec) for name, spec in specs.items()}
+    decoders = {spec: us.parse(spec) for spec in args.decoder or DEFAULT_DECODERS}
     name = model_name(args.model)
     model = load_generator(name, load_options(args))
     options = {"max_new_tokens": args.max_new_tokens, "n": 1, "seed": seed_of(args), "stop": ()}
     texts = [render(prompt, model, args, options) for prompt in prompts]
     settings = {"model": name, "max new tokens": args.max_new_tokens, "seed": options["seed"]}
-    is_default = not (args.decoder or args.decoders)
+    is_default = not args.decoder
     rows: list[DecoderRow] = []
     faults: dict[str, str] = {}
     status = 0

@@ -35,7 +35,6 @@ def compile_transformer() -> None:
 
 
 def compile_sampler() -> None:
-    """Compile the sampler."""
     from unspool import Sample, TopP, generate
     from unspool.models.rnn_lm import RNNConfig
 

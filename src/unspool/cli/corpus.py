@@ -32,7 +32,6 @@ COLUMNS = ("prompt", "messages", "id", *SETTINGS)
 
 
 def add_ray_options(parser: argparse.ArgumentParser) -> None:
-    """--ray, --workers and --block-size."""
     group = parser.add_argument_group(
         "large corpora",
         "distributed with Ray (pip install 'unspool[ray]'): --prompts is a file of JSON lines or Parquet, or "
@@ -50,7 +49,6 @@ def add_ray_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check_without_ray(args: argparse.Namespace) -> None:
-    """Refuse options that need --ray."""
     for name in ("workers", "block_size"):
         if getattr(args, name) is not None:
             raise ValueError(f"--{name.replace('_', '-')} needs --ray")
@@ -108,7 +106,6 @@ def _progress(lines: int) -> Iterator[Callable[[int], None]]:
 
 
 def generate_corpus(args: argparse.Namespace) -> int:
-    """Run `unspool generate --ray`."""
     if args.prompts is None:
         raise ValueError("--ray needs --prompts: a file or a folder")
     if args.prompt is not None:

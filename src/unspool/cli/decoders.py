@@ -49,7 +49,6 @@ class _AddTransform(argparse.Action):
 
 
 def add_decoder_options(parser: argparse.ArgumentParser) -> None:
-    """--decoder, --greedy, the shortcuts, --regex and --json-schema."""
     group = parser.add_argument_group(
         "decoder", f"default: {config.DECODER}; shortcuts apply in the order in which they are given"
     )
@@ -75,17 +74,14 @@ def add_decoder_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_decoders_option(parser: argparse.ArgumentParser, *, file: bool = False) -> None:
-    """--decoder of a comparison, which may be repeated, and if asked for --decoders FILE."""
+def add_decoders_option(parser: argparse.ArgumentParser) -> None:
+    """--decoder of a comparison, which may be repeated."""
     parser.add_argument(
         "--decoder",
         action="append",
-        default=[],
         metavar="SPEC",
         help='a decoder, such as "Sample(TopP(0.9))"; may be repeated (default: a selection)',
     )
-    if file:
-        parser.add_argument("--decoders", type=Path, metavar="FILE", help="a TOML file of named decoders")
 
 
 def decoder_spec(args: argparse.Namespace) -> str:
@@ -136,13 +132,3 @@ def parse_decoders(
         except (ValueError, TypeError) as error:
             raise ValueError(f"{origin}{error}") from error
     return decoders
-
-
-def named_decoders(specs: Sequence[str], file: Path | None, default: Sequence[str]) -> dict[str, str]:
-    """Name → spec of the decoders to compare; the name of a --decoder is its spec."""
-    from unspool.decode.spec import read_decoders
-
-    named = {spec: spec for spec in specs}
-    if file is not None:
-        named |= read_decoders(file)
-    return named or {spec: spec for spec in default}

@@ -35,7 +35,6 @@ def model_name(given: str | None) -> str:
 
 
 def load_options(args: argparse.Namespace) -> dict[str, Any]:
-    """The keyword arguments of `us.load` among the options."""
     return {key: value for key, value in vars(args).items() if key in LOAD_OPTIONS and value is not None}
 
 
@@ -75,7 +74,6 @@ def load_labeller(args: argparse.Namespace) -> Any:
 
 
 def add_combination_options(parser: argparse.ArgumentParser) -> None:
-    """--weak, --draft, --guidance and --negative-prompt."""
     group = parser.add_argument_group("second model", "with the same vocabulary; named like --model")
     group.add_argument("--weak", metavar="MODEL", help="contrastive decoding against this weaker model")
     group.add_argument(
@@ -142,7 +140,6 @@ def _rules(decoder: Decoder) -> tuple[Any, ...]:
 
 
 def named_models(args: argparse.Namespace) -> Models:
-    """The models that the options name."""
     if args.negative_prompt is not None and args.guidance is None:
         raise ValueError("--negative-prompt needs --guidance X")
     return Models(model_name(args.model), args.weak, args.draft, args.guidance, args.negative_prompt)

@@ -39,7 +39,6 @@ def print_message(message: str) -> None:
 
 
 def print_traceback() -> None:
-    """Print the traceback of the current exception to standard error."""
     print(replace_control_characters(traceback.format_exc()), end="", file=sys.stderr)
 
 
@@ -224,7 +223,6 @@ def json_line(record: dict[str, Any]) -> str:
 
 
 def print_json(record: dict[str, Any]) -> None:
-    """Print one line of JSON to standard output, and flush it."""
     print(json_line(record), flush=True)
 
 
@@ -250,7 +248,6 @@ class Table:
         return cls(list(columns), [[cell.format(it=it) for cell in columns.values()] for it in items], left)
 
     def print(self) -> None:
-        """Print it to standard output."""
         from rich.box import SIMPLE_HEAD
         from rich.table import Table as RichTable
 

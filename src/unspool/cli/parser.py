@@ -41,12 +41,7 @@ class Parser(argparse.ArgumentParser):
         name = next((it.partition("=")[0] for it in unknown if it.startswith("-")), None)
         if name is None:
             return " (quote arguments that contain spaces)"
-        bare = name.lstrip("-")
-        if bare.upper() in {
-            str(it.metavar or it.dest).upper() for it in self._actions if not it.option_strings
-        }:
-            return f" ({bare.upper()} is a positional argument here: leave {name} out)"
-        same = [it for it in self._option_string_actions if it.lstrip("-") == bare]
+        same = [it for it in self._option_string_actions if it.lstrip("-") == name.lstrip("-")]
         near = same or get_close_matches(name, self._option_string_actions, 1)
         return f" (did you mean {near[0]}?)" if near else ""
 
@@ -137,7 +132,6 @@ def add_commands(
 
 
 def add_global_options(parser: argparse.ArgumentParser, default: Any = False) -> None:
-    """--debug and --trust-code."""
     parser.add_argument(
         "--debug", action="store_true", default=default, help="show the traceback of an error"
     )
@@ -256,7 +250,6 @@ def add_model_argument(parser: argparse._ActionsContainer) -> None:
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """--model, --device, --weights, --engine and --dtype."""
     group = parser.add_argument_group("model")
     group.add_argument(
         "--model",
@@ -267,14 +260,12 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_length_options(parser: argparse.ArgumentParser, new_tokens: int) -> None:
-    """--max-new-tokens and --seed."""
     group = parser.add_argument_group("generation")
     number("--max-new-tokens", new_tokens, "generate at most N tokens")(group)
     number("--seed", None, "the same seed gives the same text (default: random)", minimum=0)(group)
 
 
 def add_seed_option(parser: argparse.ArgumentParser) -> None:
-    """--seed of a measurement, 0 by default."""
     number("--seed", 0, "random seed", minimum=0)(parser)
 
 
@@ -284,7 +275,6 @@ def output_option(
     *,
     required: bool = False,
 ) -> Option:
-    """-o, --output."""
     return option("-o", "--output", type=Path, required=required, metavar=metavar, help=help_text)
 
 

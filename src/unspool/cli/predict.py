@@ -100,7 +100,6 @@ def read_texts(args: argparse.Namespace) -> list[tuple[str, str]]:
 
 
 def _predict(model: Any, texts: Sequence[str], batch_size: int) -> Iterator[tuple[str, Any]]:
-    """Yield every text with its prediction, in order."""
     import unspool as us
 
     rest = iter(texts)

@@ -73,7 +73,6 @@ class Prompt:
 
 
 def add_prompt_options(parser: argparse.ArgumentParser) -> None:
-    """PROMPT, --prompts, --lines, --chat and --system."""
     parser.add_argument(
         "prompt",
         nargs="?",
@@ -125,12 +124,10 @@ def read_prompts(
 
 
 def is_stdin(args: argparse.Namespace) -> bool:
-    """True if the prompt is read from standard input."""
     return args.prompts is None and args.prompt in (None, "-")
 
 
 def read_stdin() -> str:
-    """The text on standard input."""
     try:
         content = sys.stdin.buffer.read(MAX_TEXT_BYTES + 1)
         if len(content) > MAX_TEXT_BYTES:
@@ -160,7 +157,6 @@ def read_file(path: Path, *, settings: bool = False, keep_blank: bool = False) -
 
 
 def prompt_of_line(line: str, where: str) -> Prompt:
-    """The prompt of one JSON line, with its settings."""
     return _prompt(json_record(line, where), settings=True)
 
 

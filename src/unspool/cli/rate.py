@@ -150,7 +150,6 @@ def _print_item(ratings: RatingSet, item: RatingItem, number: int) -> None:
 
 
 def _choices(lines: TextIO) -> Iterator[str]:
-    """The typed lines that are not blank."""
     while True:
         print("> ", end="", flush=True)
         line = lines.readline()

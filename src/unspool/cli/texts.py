@@ -21,7 +21,6 @@ TEXT_HELP = (
 
 
 def add_text_options(parser: argparse.ArgumentParser, *, required: bool = False, default: str = "") -> None:
-    """--text, --document and --columns."""
     note = f" (default: {default})" if default else ""
     parser.add_argument("--text", type=Path, required=required, metavar="FILE", help=TEXT_HELP + note)
     parser.add_argument(
@@ -33,7 +32,6 @@ def add_text_options(parser: argparse.ArgumentParser, *, required: bool = False,
 
 
 def add_columns_option(parser: argparse.ArgumentParser) -> None:
-    """--columns."""
     parser.add_argument(
         "--columns",
         type=positive,
@@ -44,7 +42,6 @@ def add_columns_option(parser: argparse.ArgumentParser) -> None:
 
 
 def add_reading_options(parser: argparse.ArgumentParser) -> None:
-    """--limit and --context."""
     number("--limit", None, "read only the first N texts of the file")(parser)
     number("--context", None, "tokens per window (default: 1024 or the model's context)")(parser)
 

@@ -99,7 +99,6 @@ def train(args: argparse.Namespace) -> Result | int:
 
 
 def run_paths(args: argparse.Namespace) -> tuple[Path, Path, bool]:
-    """The recipe, the run folder, and whether to resume."""
     resume = args.resume is not None
     names_folder = resume and args.resume is not _SAME_AS_OUTPUT
     folder = Path(args.resume) if names_folder else args.output

@@ -95,11 +95,12 @@ class Chat:
         if not isinstance(message, str) or not message.strip():
             raise ValueError(f"the message is {shown(message)}, but must be a string that is not empty")
         messages = [*self.messages, {"role": "user", "content": message}]
+        min_answer = min(self.max_new_tokens, (self.model.context or 0) // ANSWER_SHARE)
         while True:
             ids = ids_of(self.model, self._with_system(messages), 0)
             left = tokens_left(self.model, ids)
             turns = [index for index, each in enumerate(messages) if each["role"] == "user"]
-            if left is None or left >= self._min_answer() or len(turns) < 2:
+            if left is None or left >= min_answer or len(turns) < 2:
                 return ids
             messages = messages[turns[1] :]
 
@@ -110,9 +111,6 @@ class Chat:
         if self._cached is None or self._cached.model is not self.model:
             self._cached = CachedPrefixModel(self.model, CACHE_BYTES)
         return self._cached
-
-    def _min_answer(self) -> int:
-        return min(self.max_new_tokens, (self.model.context or 0) // ANSWER_SHARE)
 
     def _with_system(self, messages: Sequence[dict[str, str]]) -> list[dict[str, str]]:
         system = [] if self.system is None else [{"role": "system", "content": self.system}]

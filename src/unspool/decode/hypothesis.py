@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -179,3 +179,11 @@ class SearchStep:
 
     live: tuple[Hypothesis, ...]
     ended: tuple[Hypothesis, ...] = ()
+
+
+def split_ended(hypotheses: Sequence[Hypothesis]) -> SearchStep:
+    """The SearchStep of hypotheses of which some have ended."""
+    return SearchStep(
+        tuple(hypothesis for hypothesis in hypotheses if hypothesis.finish_reason is None),
+        tuple(hypothesis for hypothesis in hypotheses if hypothesis.finish_reason is not None),
+    )

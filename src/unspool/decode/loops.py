@@ -67,8 +67,8 @@ def repeat_coverage(words: Sequence[Hashable], reach: int = REACH, repeats: int 
     for gap in range(1, reach + 1):
         for at, pair in enumerate(zip(words, words[gap:], strict=False)):
             places.setdefault((pair[0], gap, pair[1]), []).append(at)
-    repeated = [(found, gap) for (_, gap, _), found in places.items() if len(found) >= repeats]
-    covered = {place for found, gap in repeated for at in found for place in (at, at + gap)}
+    repeated = [(starts, gap) for (_, gap, _), starts in places.items() if len(starts) >= repeats]
+    covered = {place for starts, gap in repeated for at in starts for place in (at, at + gap)}
     return len(covered) / max(1, len(words))
 
 
@@ -91,29 +91,19 @@ def loop_words(text: str | Sequence[Hashable]) -> list[Hashable]:
 
 
 def find_approximate_loop(
-    text: str | Sequence[Hashable],
-    threshold: float = THRESHOLD,
-    *,
-    window: int = WINDOW,
-    reach: int = REACH,
-    repeats: int = PAIR_REPEATS,
-    least: int = MIN_WORDS,
+    text: str | Sequence[Hashable], threshold: float = THRESHOLD
 ) -> ApproximateLoop | None:
     """The approximate loop that a text (or a list of words or token ids) ends in; None if there is none.
 
-    A text of fewer than `least` words has none. Prefer the text: for token ids, "The" and "the" differ.
+    Prefer the text: for token ids, "The" and "the" differ.
     """
     threshold = as_number("threshold", threshold, above=0, at_most=1, advice="It is a share of the window.")
     text = text.tolist() if hasattr(text, "tolist") else text
     is_list = isinstance(text, Sequence) and not isinstance(text, bytes)
     if not is_list or not all(isinstance(word, Hashable) for word in text):
         raise TypeError(f"text is {shown(text)}, but must be a string, or a list of words or token ids.")
-    window = as_whole("window", window, at_least=2, advice="96 words is the default.")
-    reach = as_whole("reach", reach, at_least=1, advice="It is the largest distance in a pair.")
-    repeats = as_whole("repeats", repeats, at_least=2, advice="A loop repeats at least twice.")
-    least = min(window, as_whole("least", least, at_least=1, advice="40 words is the default."))
-    words = loop_words(text[-MAX_WORD_CHARACTERS * window :])[-window:]
-    coverage = repeat_coverage(words, reach, repeats) if len(words) >= least else 0.0
+    words = loop_words(text[-MAX_WORD_CHARACTERS * WINDOW :])[-WINDOW:]
+    coverage = repeat_coverage(words) if len(words) >= MIN_WORDS else 0.0
     return ApproximateLoop(coverage, len(words)) if coverage >= threshold else None
 
 
@@ -165,12 +155,10 @@ class StopOnLoop:
         if not self.approximate or len(hypothesis.tokens) % STRIDE:
             return hypothesis
         detokenizer = hypothesis.detokenizer
-        found = find_approximate_loop(hypothesis.tokens if detokenizer is None else detokenizer.text)
-        if found is None:
+        near = find_approximate_loop(hypothesis.tokens if detokenizer is None else detokenizer.text)
+        if near is None:
             return hypothesis
-        return replace(
-            hypothesis, finish_reason="loop", notes={**hypothesis.notes, "approximate_loop": found}
-        )
+        return replace(hypothesis, finish_reason="loop", notes={**hypothesis.notes, "approximate_loop": near})
 
 
 def stop_on_loops(on_loop: OnLoop) -> StopCondition | None:

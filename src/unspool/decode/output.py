@@ -106,7 +106,7 @@ def output_of(hypothesis: Hypothesis, job: Job, tokenizer: TokenizerLike | None)
         raise RuntimeError("a hypothesis ended without a finish_reason: this is a bug of the decoder")
     notes = hypothesis.notes
     output = Output(
-        text=_text(hypothesis),
+        text="" if hypothesis.detokenizer is None else hypothesis.detokenizer.close(),
         tokens=hypothesis.tokens,
         logps=hypothesis.logps,
         scores=hypothesis.scores,
@@ -143,10 +143,6 @@ def pieces_of(steps: Iterator[SearchStep], streams: bool, tokenizer: TokenizerLi
                     _with_texts(hypothesis.ranked[tokens:], tokenizer),
                 )
                 shown[key] = (len(hypothesis.tokens), len(text))
-
-
-def _text(hypothesis: Hypothesis) -> str:
-    return "" if hypothesis.detokenizer is None else hypothesis.detokenizer.close()
 
 
 def _with_texts(ranked: Sequence[Ranked], tokenizer: TokenizerLike | None) -> tuple[Ranked, ...]:

@@ -69,9 +69,7 @@ class TauRule(Protocol):
     Finlayson et al. 2024, §5 (papers.bib: finlayson2024closing).
     """
 
-    def __call__(self, logp_NV: Tensor) -> list[float]:
-        """τ of every row."""
-        ...
+    def __call__(self, logp_NV: Tensor) -> list[float]: ...
 
 
 TAU: dict[str, Any] = {"above": 0, "below": 1, "advice": "Common values are 0.001 … 0.9; 1 accepts no token."}

@@ -8,10 +8,10 @@ A string may contain special tokens of the model's tokenizer; in chat messages t
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from unspool.decode.arguments import as_int
 from unspool.interfaces import StepModel, TokenizerLike
 
 Message = Mapping[str, str]
@@ -64,7 +64,11 @@ def ids_of(model: StepModel, prompt: Any, place: int, *, is_target: bool = False
         tokenizer = _require_tokenizer(tokenizer, place)
         ids = tuple(tokenizer.encode(tokenizer.chat(prompt)))
     else:
-        ids = tuple(_id(token, place) for token in prompt)
+        numbers = [as_int(token) for token in prompt]
+        if None in numbers:
+            wrong = prompt[numbers.index(None)]
+            raise TypeError(f"prompt {place} holds {wrong!r:.80}: token ids are whole numbers")
+        ids = tuple(token for token in numbers if token is not None)
     if not ids:
         bos = None if tokenizer is None else tokenizer.bos_id
         hint = "" if bos is None else f"; to start without a prompt, pass [{bos}], the BOS token"
@@ -83,30 +87,9 @@ def check_ids(vocab_size: int, ids: Sequence[int], name: str) -> None:
             )
 
 
-def as_int(value: Any) -> int | None:
-    """An integer of any type as an int; None for everything else, including bool."""
-    if isinstance(value, bool) or _is_array(value):
-        return None
-    try:
-        return operator.index(value)
-    except TypeError:
-        return None
-
-
-def _id(token: Any, place: int) -> int:
-    number = as_int(token)
-    if number is None:
-        raise TypeError(f"prompt {place} holds {token!r:.80}: token ids are whole numbers")
-    return number
-
-
 def _plain(prompts: Any) -> Any:
     """Convert an array or a tensor to lists."""
-    return prompts.tolist() if _is_array(prompts) else prompts
-
-
-def _is_array(value: Any) -> bool:
-    return hasattr(value, "tolist") and getattr(value, "ndim", 0) > 0
+    return prompts.tolist() if getattr(prompts, "ndim", 0) > 0 else prompts
 
 
 def _require_tokenizer(tokenizer: TokenizerLike | None, place: int) -> TokenizerLike:

@@ -13,8 +13,8 @@ Hugging Face calls them early_stopping=True, False and "never".
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -145,12 +145,8 @@ def _attention(step: Step) -> Tensor:
     return step.attention
 
 
-class LengthPenalty(Protocol):
-    """Computes the score from sum and length: increasing in the sum, monotone in the length."""
-
-    def __call__(self, total: float, length: int) -> float:
-        """The score of `length` ≥ 1 tokens whose scores sum to `total`."""
-        ...
+LengthPenalty = Callable[[float, int], float]
+"""The score of hypotheses from sum and length ≥ 1: increasing in the sum, monotone in the length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,12 +166,8 @@ class BeamStatus:
     """True if token scores may be above 0, so that a sum may rise."""
 
 
-class Stop(Protocol):
-    """A stop rule, called after every step of a beam with a full pool and live hypotheses."""
-
-    def __call__(self, status: BeamStatus) -> bool:
-        """Return True to stop."""
-        ...
+Stop = Callable[[BeamStatus], bool]
+"""A stop rule, called after every step of a beam with a full pool and live hypotheses; True stops it."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from unspool.decode.prompts import as_int
+from unspool.decode.arguments import as_int, items, shown
 
 
 def stream_key(seed: int, prompt: Sequence[int], sample: int, prefix: Sequence[int] = ()) -> int:
@@ -86,12 +86,10 @@ def seeds_of(seed: Any, count: int) -> tuple[int, ...]:
     one = as_int(seed)
     if one is not None:
         return (one,) * count
-    seed = seed.tolist() if hasattr(seed, "tolist") else seed
-    if isinstance(seed, str | bytes) or not isinstance(seed, Sequence):
-        raise TypeError(f"seed={seed!r:.80} must be a whole number, or a list of them, one for each prompt")
-    if len(seed) != count:
-        raise ValueError(f"{len(seed)} seeds for {count} prompts: give one seed, or one for each prompt")
-    seeds = tuple(as_int(each) for each in seed)
+    given = items("seed", seed, "a whole number, or a list of them, one for each prompt")
+    if len(given) != count:
+        raise ValueError(f"{len(given)} seeds for {count} prompts: give one seed, or one for each prompt")
+    seeds = [as_int(each) for each in given]
     if None in seeds:
-        raise TypeError(f"seed={seed[seeds.index(None)]!r:.80} must be a whole number")
+        raise TypeError(f"seed holds {shown(given[seeds.index(None)])}, but must hold whole numbers.")
     return tuple(each for each in seeds if each is not None)

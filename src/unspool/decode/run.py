@@ -5,22 +5,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypedDict, Unpack, get_type_hints
 
 from unspool import config
+from unspool.decode.arguments import as_whole, ids, items, shown
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.hypothesis import Hypothesis, Job, SearchStep
 from unspool.decode.loops import OnLoop, stop_on_loops
 from unspool.decode.output import Output, Piece, output_of, pieces_of
-from unspool.decode.prompts import Message, as_batch, as_int, check_ids, ids_of, tokens_left
+from unspool.decode.prompts import Message, as_batch, check_ids, ids_of, tokens_left
 from unspool.decode.rng import seeds_of
 from unspool.decode.search import Greedy, Sample
 from unspool.decode.spec import as_decoder
 from unspool.decode.transforms import MinP, RepetitionPenalty, Temperature, TopK, TopP
-from unspool.errors import is_out_of_memory
+from unspool.errors import check_surrogates, is_out_of_memory
 from unspool.interfaces import Decoder, StepModel, Transform
 
 One = str | Sequence[int] | Sequence[Message]
@@ -161,56 +162,39 @@ def _decoder(decoder: Any, options: GenerationOptions) -> Decoder:
 
 
 def _job(model: StepModel, prompts: Sequence[Any], n: int, options: GenerationOptions) -> Job:
-    max_new_tokens = _count("max_new_tokens", options.get("max_new_tokens", config.MAX_NEW_TOKENS))
-    ids = tuple(ids_of(model, prompt, index) for index, prompt in enumerate(prompts))
-    stop_ids = frozenset(_stop_ids(options.get("stop_ids", ())))
+    max_new_tokens = options.get("max_new_tokens", config.MAX_NEW_TOKENS)
+    max_new_tokens = as_whole("max_new_tokens", max_new_tokens, at_least=1)
+    encoded = tuple(ids_of(model, prompt, index) for index, prompt in enumerate(prompts))
+    stop_ids = frozenset(ids("stop_ids", options.get("stop_ids", ()), empty=True))
     check_ids(model.vocab_size, sorted(stop_ids), "stop_ids")
     stops = _stop_strings(model, options.get("stop"))
-    is_encoder_decoder = model.is_encoder_decoder
-    tokenizer = model.tokenizer
+    is_encoder_decoder, tokenizer = model.is_encoder_decoder, model.tokenizer
+    after = [None if is_encoder_decoder else tokens[-1] for tokens in encoded]
     return Job(
-        prompts=ids,
-        limits=tuple(_limit(model, tokens, max_new_tokens, index) for index, tokens in enumerate(ids)),
+        prompts=encoded,
+        limits=tuple(_limit(model, tokens, max_new_tokens, index) for index, tokens in enumerate(encoded)),
         seeds=seeds_of(options.get("seed"), len(prompts)),
-        n=_count("n", n, at_most=config.MAX_SAMPLES),
+        n=as_whole("n", n, at_least=1, at_most=config.MAX_SAMPLES),
         eos=model.eos_ids,
-        detokenizers=()
-        if tokenizer is None
-        else tuple(
-            tokenizer.detokenizer(stops, after=None if is_encoder_decoder else tokens[-1]) for tokens in ids
-        ),
+        detokenizers=tuple(tokenizer.detokenizer(stops, after=last) for last in after) if tokenizer else (),
         stop_condition=stop_on_loops(options.get("on_loop", "ignore")),
-        alternatives=_count(
+        alternatives=as_whole(
             "alternatives", options.get("alternatives", 0), at_least=0, at_most=model.vocab_size
         ),
         stop_ids=stop_ids,
         is_encoder_decoder=is_encoder_decoder,
-        rows=_count("batch_size", options.get("batch_size", config.MAX_BATCH_ROWS)),
+        rows=as_whole("batch_size", options.get("batch_size", config.MAX_BATCH_ROWS), at_least=1),
     )
 
 
-def _count(name: str, value: Any, at_least: int = 1, at_most: int | None = None) -> int:
-    number = as_int(value)
-    if number is None or number < at_least or (at_most is not None and number > at_most):
-        error = TypeError if number is None else ValueError
-        allowed = f"at least {at_least}" if at_most is None else f"from {at_least} to {at_most}"
-        raise error(f"{name}={value!r:.80} must be a whole number, {allowed}")
-    return number
-
-
-def _stop_strings(model: StepModel, stop: Any) -> list[str]:
-    stops = [stop] if isinstance(stop, str) else [] if stop is None else stop
-    if isinstance(stops, bytes | Mapping) or not isinstance(stops, Sequence):
-        raise TypeError(f"stop={stop!r:.80} must be a string or a list of strings")
+def _stop_strings(model: StepModel, stop: str | Sequence[str] | None) -> list[str]:
+    stops = [stop] if isinstance(stop, str) else items("stop", stop or (), "a string or a list of strings")
     for string in stops:
         if not isinstance(string, str):
-            raise TypeError(f"stop holds {string!r:.80} but must hold strings: give token ids as stop_ids")
+            raise TypeError(f"stop holds {shown(string)}, but must hold strings: give token ids as stop_ids")
         if not string:
             raise ValueError("a stop string is empty and would stop every text at once: leave it out")
-        if any("\ud800" <= character <= "\udfff" for character in string):
-            raise ValueError(
-                f"the stop string {string!r} contains a lone surrogate, which texts never contain"
-            )
+        check_surrogates(string, "the stop string")
     if stops and model.tokenizer is None:
         raise ValueError(
             "stop strings need a tokenizer: load the model with its tokenizer.json, or give stop_ids"
@@ -218,31 +202,18 @@ def _stop_strings(model: StepModel, stop: Any) -> list[str]:
     return list(stops)
 
 
-def _stop_ids(stop_ids: Any) -> list[int]:
-    stop_ids = stop_ids.tolist() if hasattr(stop_ids, "tolist") else stop_ids
-    single = as_int(stop_ids)
-    if single is not None:
-        return [single]
-    if isinstance(stop_ids, str | bytes | Mapping) or not isinstance(stop_ids, Sequence | frozenset | set):
-        raise TypeError(f"stop_ids={stop_ids!r:.80} must be a token id or a list of them")
-    numbers = [as_int(token) for token in stop_ids]
-    if None in numbers:
-        raise TypeError(f"stop_ids={stop_ids!r:.80} must hold whole numbers: give strings as stop")
-    return [token for token in numbers if token is not None]
-
-
-def _limit(model: StepModel, ids: tuple[int, ...], max_new_tokens: int, index: int) -> int:
+def _limit(model: StepModel, prompt: tuple[int, ...], max_new_tokens: int, index: int) -> int:
     """New tokens of one prompt: max_new_tokens, or fewer if the context ends before."""
-    left = tokens_left(model, ids)
+    left = tokens_left(model, prompt)
     if left is None:
         return max_new_tokens
-    if left < 1 and model.context is not None and len(ids) < model.context:
+    if left < 1 and model.context is not None and len(prompt) < model.context:
         raise ValueError(
             f"the negative prompt of prompt {index} fills the context of {model.context}: shorten it"
         )
     if left < 1:
         raise ValueError(
-            f"prompt {index} has {len(ids)} tokens but the context is {model.context}: shorten the prompt"
+            f"prompt {index} has {len(prompt)} tokens but the context is {model.context}: shorten the prompt"
         )
     return min(max_new_tokens, left)
 

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from unspool import config
-from unspool.decode.arguments import shown
+from unspool.decode.arguments import as_bool, as_whole, shown
 from unspool.decode.combine.lockstep import check_model
-from unspool.decode.prompts import as_batch, as_int, check_ids, ids_of, tokens_left
+from unspool.decode.prompts import as_batch, check_ids, ids_of, tokens_left
 from unspool.decode.run import Many, One
 from unspool.interfaces import Step, StepModel, TokenizerLike
 
@@ -82,13 +82,9 @@ def score(
     `batch_size` is the maximum number of rows at once.
     """
     check_model(model)
-    rows, ranks = as_int(batch_size), as_int(alternatives)
-    if rows is None or rows < 1:
-        raise ValueError(f"batch_size={batch_size!r:.80} must be a whole number, at least 1")
-    if ranks is None or ranks < 0:
-        raise ValueError(f"alternatives={alternatives!r:.80} must be a whole number, at least 0")
-    if not isinstance(end, bool):
-        raise TypeError(f"end is {shown(end)}, but must be True or False")
+    batch_size = as_whole("batch_size", batch_size, at_least=1)
+    alternatives = as_whole("alternatives", alternatives, at_least=0)
+    as_bool("end", end)
     sources, one_prompt = as_batch(prompts)
     targets, one_text = as_batch(texts)
     if one_prompt:
@@ -103,8 +99,8 @@ def score(
     ]
     scores = [
         one
-        for first in range(0, len(pairs), rows)
-        for one in _read(model, pairs[first : first + rows], ranks)
+        for first in range(0, len(pairs), batch_size)
+        for one in _read(model, pairs[first : first + batch_size], alternatives)
     ]
     for place, one in enumerate(scores):
         if any(map(math.isnan, one.logps)):

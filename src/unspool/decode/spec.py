@@ -10,9 +10,7 @@ from __future__ import annotations
 import ast
 import math
 import re
-import tomllib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from unspool import config
@@ -22,7 +20,6 @@ from unspool.decode.ranking import RANKING
 from unspool.decode.search import SEARCHES, UTILITIES
 from unspool.decode.transforms import TRANSFORMS
 from unspool.interfaces import Decoder
-from unspool.io import read_bounded
 from unspool.plugins import OBJECT_NAME, allow_code, import_plugin, is_plugin, one_line
 
 TECHNIQUES: dict[str, type] = {**SEARCHES, **TRANSFORMS, **PICKS, **RANKING, **UTILITIES, **TAU_RULES}
@@ -88,8 +85,8 @@ def as_decoder(decoder: Any) -> Decoder:
         raise TypeError(
             f"{shown(decoder)} is not a decoder{wrap}. Give one such as us.Greedy() or us.Beam(4)."
         )
-    found: Decoder = decoder
-    return found
+    parsed: Decoder = decoder
+    return parsed
 
 
 def _parse_expression(spec: str) -> ast.expr:
@@ -140,35 +137,14 @@ def _call(name: str, args: list[Any], named: dict[str, Any], spec: str) -> Any:
     if name in CONTAIN_MODELS:
         raise ValueError(f"{name} contains a model and cannot be a string: write {CONTAIN_MODELS[name]}")
     if name not in CONSTRUCTORS and is_plugin(name):
-        return _call_plugin(name, args, named, spec)
+        constructor = import_plugin(name, "decoder")
+        try:
+            return constructor(*args, **named)
+        except Exception as error:
+            raise ValueError(f"{spec!r}: {name} failed with {one_line(error)}") from error
     if name not in CONSTRUCTORS:
         raise ValueError(f"unknown decoder {name!r:.80}: {config.suggest(name, CONSTRUCTORS)}")
     try:
         return CONSTRUCTORS[name](*args, **named)
     except TypeError as error:
         raise ValueError(f"{spec!r}: {error}") from error
-
-
-def _call_plugin(name: str, args: list[Any], named: dict[str, Any], spec: str) -> Any:
-    constructor = import_plugin(name, "decoder")
-    try:
-        return constructor(*args, **named)
-    except Exception as error:
-        raise ValueError(f"{spec!r}: {name} failed with {one_line(error)}") from error
-
-
-def read_decoders(path: Path) -> dict[str, str]:
-    """Read named decoders from a TOML file: a table `[decoders]` with lines `name = "Sample(TopP(0.9))"`."""
-    try:
-        content = tomllib.loads(read_bounded(path).decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"{path}: not TOML: {error}") from None
-    decoders = content.pop("decoders", None)
-    if content or not isinstance(decoders, dict) or not decoders:
-        raise ValueError(
-            f'{path}: expected one table, [decoders], with lines such as nucleus = "Sample(TopP(0.9))"'
-        )
-    for name, spec in decoders.items():
-        if not isinstance(spec, str):
-            raise ValueError(f"{path}: decoder {name!r} must be a string, found {spec!r:.60}")
-    return decoders

@@ -9,7 +9,7 @@ import unspool.decode.transforms as transforms
 from unspool.decode.hypothesis import Hypothesis
 from unspool.decode.spec import parse
 from unspool.decode.transforms import TRANSFORMS
-from unspool.decode.transforms.survivors import survivors
+from unspool.decode.transforms.scores import survivors
 from unspool.interfaces import Step
 
 EXAMPLES = [

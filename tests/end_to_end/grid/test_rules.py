@@ -35,7 +35,7 @@ RULES = {
     "NoRepeatNgram": us.NoRepeatNgram(1),
     "PLess": us.decode.PLess(),
     "PresencePenalty": us.PresencePenalty(0.5, prompt=True),
-    "QuadraticSmoothing": us.decode.QuadraticSmoothing(0.5, 1.5),
+    "QuadraticSmoothing": us.decode.QuadraticSmoothing(0.5),
     "RepetitionPenalty": us.RepetitionPenalty(1.3),
     "SequenceBias": us.decode.SequenceBias({(6,): 2.0, (6, 7): -2.0}),
     "TailFree": us.decode.TailFree(0.8),

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from unspool.cli.decoders import add_decoders_option, named_decoders
+from unspool.cli.decoders import add_decoders_option
 from unspool.cli.models import load_model
 from unspool.cli.output import Result, Table, print_message
 from unspool.cli.parser import add_model_argument, command, number, option
@@ -66,14 +66,12 @@ BEAM_COLUMNS = {
 )
 def loops(args: argparse.Namespace) -> Result:
     """Count texts that end in a loop, by decoder."""
-    specs = named_decoders(args.decoder, None, LOOP_DECODERS)
-
     import unspool as us
     from unspool.diagnose.evaluation_texts import find_prompts
     from unspool.diagnose.text_loops import loop_rates
     from unspool.plots.figures import draw_loops
 
-    decoders = {name: us.parse(spec) for name, spec in specs.items()}
+    decoders = {spec: us.parse(spec) for spec in args.decoder or LOOP_DECODERS}
     model = load_model(args)
     texts = find_prompts(
         model,

@@ -91,7 +91,6 @@ def _use_record(use: WordUse | None, writer: TokenWriter) -> dict[str, Any]:
 
 
 def _figure_rows(uses: dict[int, WordUse], writer: TokenWriter) -> list[tuple[str, float]]:
-    """A label and a share for every sense of words with several senses."""
     return [
         (f"{writer.place(places[0])} [{writer.word(word)}]", share)
         for word, use in uses.items()
@@ -158,6 +157,5 @@ class TokenWriter:
         return f"{source} → {before}" if source else before
 
     def source(self, tokens: Sequence[int], limit: int | None = SOURCE_TOKENS) -> str:
-        """The first tokens of a source, without EOS."""
         words = [it for it in tokens if self._tokenizer is None or it not in self._tokenizer.eos_ids]
         return self.text(words[:limit]) + " …" * (len(words[:limit]) < len(words))

@@ -102,7 +102,6 @@ def evaluate_texts(args: argparse.Namespace) -> Result:
 
 
 def _check(args: argparse.Namespace, systems: list[SystemOutputs], references: SystemOutputs | None) -> None:
-    """Refuse inconsistent arguments before any work."""
     if args.model is None and (args.human or args.tokens == "model"):
         raise ValueError("--human and --tokens model need --model")
     for system in systems:
@@ -114,7 +113,6 @@ def _check(args: argparse.Namespace, systems: list[SystemOutputs], references: S
 
 
 def _own_measure(name: str, references: SystemOutputs | None) -> Callable[[Sequence[str]], SummedMeasure]:
-    """The mean of a user's function of a text, or of a text and its reference."""
     from unspool.decode.arguments import function_of
     from unspool.evaluate.summed_measure import mean_of
     from unspool.plugins import import_plugin, is_plugin, one_line

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from unspool.cli.decoders import add_decoders_option, named_decoders
+from unspool.cli.decoders import add_decoders_option
 from unspool.cli.models import load_model
 from unspool.cli.output import Result, Table, print_message
 from unspool.cli.parser import add_model_argument, add_seed_option, command, number
@@ -38,21 +36,18 @@ MAX_NEW_TOKENS = 256
 @command(
     EXAMPLES,
     add_model_argument,
-    partial(add_decoders_option, file=True),
+    add_decoders_option,
     number("--sentences", 100, "sentences of the language"),
     number("--texts", 200, "texts to generate per decoder"),
     add_seed_option,
-    figure=True,
     json="one JSON object per decoder",
 )
 def evaluate_truth(args: argparse.Namespace) -> Result:
     """Compare decoders with the exact probabilities of a language."""
-    specs = named_decoders(args.decoder, args.decoders, DECODERS)
-
     import unspool as us
     from unspool.diagnose.evaluation_texts import find_language
 
-    decoders = {name: us.parse(spec) for name, spec in specs.items()}
+    decoders = {spec: us.parse(spec) for spec in args.decoder or DECODERS}
     model = load_model(args)
     language = find_language(model, Path(args.model), warn=print_message)
     if language is None:
@@ -67,27 +62,10 @@ def evaluate_truth(args: argparse.Namespace) -> Result:
             print_message(f"{name}: {error}")
     table = Table(["decoder", *COLUMNS], [[name, *_cells(it)] for name, it in results.items()])
     return Result(
-        ({"decoder": name, "spec": specs[name], **it} for name, it in results.items()),
+        ({"decoder": name, **it} for name, it in results.items()),
         [table] if results else [],
-        partial(_draw, results) if results else None,
-        0 if len(results) == len(decoders) else 2,
+        status=0 if len(results) == len(decoders) else 2,
     )
-
-
-def _draw(results: Mapping[str, dict[str, Any]], path: Path) -> None:
-    from unspool.evaluate.significance import Interval
-    from unspool.plots.figures import draw_intervals
-
-    cells = {name: dict(zip(COLUMNS, _numbers(it), strict=True)) for name, it in results.items()}
-    panels = {
-        column: {
-            name: Interval(value, value, value, 1.0)
-            for name, row in cells.items()
-            if (value := row[column]) is not None
-        }
-        for column in COLUMNS
-    }
-    draw_intervals({column: panel for column, panel in panels.items() if panel}, path)
 
 
 def _measure(decoder: Any, model: Any, language: Any, args: argparse.Namespace) -> dict[str, Any]:

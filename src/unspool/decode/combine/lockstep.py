@@ -98,34 +98,26 @@ def check_parts(models: Sequence[StepModel]) -> None:
         check_model(model)
     first = models[0]
     for place, model in enumerate(models[1:], start=1):
-        if model.is_encoder_decoder != first.is_encoder_decoder:
-            kinds = ["a language model", "an encoder–decoder"]
-            raise ValueError(
-                f"model 0 is {kinds[first.is_encoder_decoder]} and model {place} is "
-                f"{kinds[model.is_encoder_decoder]}: combine models of one kind"
-            )
-        if model.vocab_size != first.vocab_size:
-            raise ValueError(
-                f"model 0 has {first.vocab_size} tokens and model {place} has {model.vocab_size}: "
-                "combine models with one vocabulary, such as two sizes of one family"
-            )
+        kinds = [f"an {'encoder–decoder' if it.is_encoder_decoder else 'LM'}" for it in (first, model)]
         (ours, our_size), (theirs, their_size) = prompt_vocabulary(first), prompt_vocabulary(model)
-        if our_size != their_size:
-            raise ValueError(
-                f"model 0 has {our_size} source tokens and model {place} has {their_size}: "
-                "combine models with one vocabulary"
-            )
-        if first.tokenizer is not None and model.tokenizer is not None:
-            _check_texts(first.tokenizer, model.tokenizer, place)
-            if (
-                ours is not None
-                and theirs is not None
-                and (ours, theirs) != (first.tokenizer, model.tokenizer)
-            ):
-                _check_texts(ours, theirs, place)
+        for verb, a, b, noun in (
+            ("is", *kinds, ""),
+            ("has", first.vocab_size, model.vocab_size, " tokens"),
+            ("has", our_size, their_size, " source tokens"),
+        ):
+            if a != b:
+                raise ValueError(
+                    f"model 0 {verb} {a}{noun} and model {place} {verb} {b}{noun}: "
+                    "combine models of one kind with one vocabulary, such as two sizes of one family"
+                )
+        _check_texts(first.tokenizer, model.tokenizer, place)
+        if first.source_tokenizer is not None or model.source_tokenizer is not None:
+            _check_texts(ours, theirs, place)
 
 
-def _check_texts(first: TokenizerLike, other: TokenizerLike, place: int) -> None:
+def _check_texts(first: TokenizerLike | None, other: TokenizerLike | None, place: int) -> None:
+    if first is None or other is None:
+        return
     # Compare the text of ids: two tokenizers may split text differently and still share a vocabulary.
     shared = min(first.vocab_size, other.vocab_size)
     for token in sorted({shared * i // COMPARED_TOKENS for i in range(COMPARED_TOKENS if shared else 0)}):

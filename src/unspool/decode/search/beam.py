@@ -53,7 +53,6 @@ class BeamScores:
     """The coverage penalty of every row if it ends now."""
 
     def propose(self, beams: Sequence[BeamState], **keys: Any) -> list[list[Candidate]]:
-        """The best candidates of every beam."""
         sums, count = [beam.totals for beam in beams], beams[0].candidates
         return propose(sums, count, self.step.logp_NV, self.scores_NV, covered_N=self.covered_N, **keys)
 
@@ -104,7 +103,7 @@ def _run(
         step = step if use_model_scores else replace(step, score_NV=None)
         beams = [beam for request in requests for beam in request if beam.live]
         scores_NV = token_scores(step, [one.hypothesis for one in live], options.transforms)
-        ranked = alternatives(step.logp_NV, scores_NV, job.alternatives) if job.alternatives else []
+        ranked = alternatives(step.logp_NV, scores_NV, job.alternatives)
         for beam, end in zip(beams, accumulate(len(c.live) for c in beams), strict=True):
             beam.first_row = end - len(beam.live)
             beam.ranked = ranked[beam.first_row : end]

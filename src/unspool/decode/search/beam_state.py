@@ -76,7 +76,6 @@ class BeamOptions:
         return 1 if self.width == 1 else max(2, 1 + eos) * self.width
 
     def arguments(self) -> Iterator[str]:
-        """The reprs of all options that differ from the defaults, after the width."""
         yield from map(repr, self.transforms)
         for field in fields(self)[2:]:
             if getattr(self, field.name) != field.default:
@@ -198,7 +197,7 @@ class BeamState:
         self.live = [BeamItem(job.hypothesis(request, 0), 0.0, request)]
         self.first_row = request
         """Index of its first row in the current step."""
-        self.ranked: list[Ranked] = []
+        self.ranked: Sequence[Ranked | None] = ()
         """The most probable tokens of its rows if the job asks for alternatives."""
         self.unfinished: list[BeamItem] = []
         """The hypotheses that were live when the beam stopped."""
@@ -242,7 +241,6 @@ class BeamState:
         return parent.extend(candidate.token, candidate.logp, candidate.score, self.job, ranked)
 
     def live_item(self, hypothesis: Hypothesis, candidate: Candidate) -> BeamItem:
-        """The BeamItem of a candidate that has not ended."""
         row = self.first_row + candidate.parent
         return BeamItem(hypothesis, candidate.total, row, self._add_node(hypothesis, candidate))
 
@@ -265,7 +263,6 @@ class BeamState:
         del self.pool[self.options.pool_size :]
 
     def final_score(self, hypothesis: Hypothesis, candidate: Candidate) -> float:
-        """The score by which a finished hypothesis is ranked."""
         return self.options.length_penalty(candidate.total, len(hypothesis.tokens)) + candidate.covered
 
     def close_if_done(self, rising: bool) -> None:

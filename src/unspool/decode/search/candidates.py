@@ -122,8 +122,13 @@ def _read_candidates(flat: Sequence[float]) -> list[Candidate]:
     return candidates
 
 
-def alternatives(logp_NV: Tensor, scores_NV: Tensor, count: int) -> list[Ranked]:
-    """The `count` most probable tokens of every row, by the model and by the transformed scores."""
+def alternatives(logp_NV: Tensor, scores_NV: Tensor, count: int) -> Sequence[Ranked | None]:
+    """The `count` most probable tokens of every row, by the model and by the transformed scores.
+
+    If `count` is 0, every row has None.
+    """
+    if not count:
+        return [None] * len(logp_NV)
 
     def top(values_NV: Tensor) -> list[tuple[tuple[int, float], ...]]:
         k = min(count, values_NV.shape[1])

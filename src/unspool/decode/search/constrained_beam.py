@@ -256,7 +256,6 @@ class _PhraseBeam(BeamState):
 
 
 def _readers(model: StepModel, job: Job) -> list[Detokenizer | None]:
-    """A detokenizer without stop strings for each prompt."""
     text = model.tokenizer
     if text is None or not job.detokenizers:
         return [None] * len(job.prompts)

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from unspool.decode.arguments import as_number, as_whole, set_fields
-from unspool.decode.hypothesis import Hypothesis, Job, Ranked, SearchStep
+from unspool.decode.hypothesis import Hypothesis, Job, SearchStep, split_ended
 from unspool.decode.search.candidates import alternatives
 from unspool.decode.search.sampling import bind_transforms, check_transforms, reshape
 from unspool.decode.transforms.scores import peaks
@@ -75,7 +75,8 @@ class ContrastiveSearch:
         while live:
             scores_NV = reshape(step, live, transforms)
             top_NK = scores_NV.topk(min(self.k, model.vocab_size)).indices.sort(dim=-1).values
-            ahead, state = model.step(state.select(_repeat_rows(top_NK)), top_NK.flatten())
+            rows_NK = torch.arange(len(live), device=top_NK.device).repeat_interleave(top_NK.shape[1])
+            ahead, state = model.step(state.select(rows_NK), top_NK.flatten())
             similarity_NK = seen.similarity(_hidden(model, ahead).view(*top_NK.shape, -1))
             logp_NK, score_NK = step.logp_NV.gather(1, top_NK), scores_NV.gather(1, top_NK)
             value_NK = (1 - self.alpha) * score_NK.exp() - self.alpha * similarity_NK
@@ -86,18 +87,15 @@ class ContrastiveSearch:
                 column.gather(1, best_N[:, None])[:, 0].tolist()
                 for column in (top_NK, logp_NK, score_NK, value_NK)
             ]
-            ranked: Sequence[Ranked | None] = [None] * len(live)
-            if job.alternatives:
-                ranked = alternatives(step.logp_NV, scores_NV, job.alternatives)
-            grown = [
-                _with_value(hypothesis, value).extend(token, logp, score, job, others)
-                for hypothesis, others, token, logp, score, value in zip(live, ranked, *chosen, strict=True)
-            ]
+            ranked = alternatives(step.logp_NV, scores_NV, job.alternatives)
+            grown = []
+            for hypothesis, others, token, logp, score, value in zip(live, ranked, *chosen, strict=True):
+                values = (*hypothesis.notes.get("values", ()), value)
+                noted = replace(hypothesis, notes={**hypothesis.notes, "values": values})
+                grown.append(noted.extend(token, logp, score, job, others))
             stay = [row for row, hypothesis in enumerate(grown) if hypothesis.finish_reason is None]
             live = [grown[row] for row in stay]
-            yield SearchStep(
-                tuple(live), tuple(hypothesis for hypothesis in grown if hypothesis.finish_reason is not None)
-            )
+            yield split_ended(grown)
             if live:
                 stay_M = torch.tensor(stay, device=best_N.device)
                 rows_M = stay_M * top_NK.shape[1] + best_N[stay_M]
@@ -161,13 +159,6 @@ def _read_token_by_token(model: StepModel, prompts: Sequence[Sequence[int]]) -> 
     return [torch.stack(vectors) for vectors in hidden]
 
 
-def _with_value(hypothesis: Hypothesis, value: float) -> Hypothesis:
-    """Add the value of the next token to the notes."""
-    return replace(
-        hypothesis, notes={**hypothesis.notes, "values": (*hypothesis.notes.get("values", ()), value)}
-    )
-
-
 def _hidden(model: StepModel, step: Step) -> Tensor:
     if step.hidden_ND is None:
         raise TypeError(
@@ -175,9 +166,3 @@ def _hidden(model: StepModel, step: Step) -> Tensor:
             "use a model such as a TransformerLM, or another decoder"
         )
     return step.hidden_ND
-
-
-def _repeat_rows(top_NK: Tensor) -> Tensor:
-    """(N·K): every row repeated K times."""
-    N, K = top_NK.shape
-    return torch.arange(N, device=top_NK.device).repeat_interleave(K)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from unspool.decode.arguments import Checked, integer, number
-from unspool.decode.hypothesis import Hypothesis, Job, SearchStep
+from unspool.decode.hypothesis import Hypothesis, Job, SearchStep, split_ended
 from unspool.decode.rng import torch_generator
 from unspool.interfaces import Infilling, StepModel
 
@@ -38,7 +38,6 @@ class MaskedText:
 
     @classmethod
     def blank(cls, hypothesis: Hypothesis, length: int, mask: int) -> MaskedText:
-        """A text whose positions are all masked."""
         return cls(hypothesis, [mask] * length, mask, [0.0] * length)
 
     @property
@@ -121,7 +120,6 @@ class MaskPredict(Checked):
 
 
 def _mask_least_probable(texts: list[MaskedText], iterations: int, t: int) -> None:
-    """Mask the least probable positions of each text."""
     for text in texts:
         size = len(text.tokens)
         count = size * (iterations - t) // iterations
@@ -130,7 +128,6 @@ def _mask_least_probable(texts: list[MaskedText], iterations: int, t: int) -> No
 
 
 def _fill_masked(model: Infilling, job: Job, texts: list[MaskedText]) -> None:
-    """Put the most probable token at every masked position."""
     some = [text for text in texts if text.masked]
     if not some:
         return
@@ -191,7 +188,7 @@ class MaskedDiffusion(Checked):
                 live = {
                     at: hypothesis for at, hypothesis in grown.items() if hypothesis.finish_reason is None
                 }
-                yield SearchStep(tuple(live.values()), tuple(it for it in grown.values() if it.finish_reason))
+                yield split_ended(list(grown.values()))
                 if not live:
                     break
 

@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from unspool.decode.arguments import Checked, as_number, function_of, integer, set_fields, shown
 from unspool.decode.hypothesis import Hypothesis, Job, SearchStep
@@ -29,13 +29,8 @@ from unspool.decode.search.sampling import Sample
 from unspool.interfaces import Decoder, StepModel
 from unspool.optional_metrics import sacrebleu_metrics
 
-
-class Utility(Protocol):
-    """The quality of a hypothesis, given a reference; higher is better."""
-
-    def __call__(self, hypothesis: Any, reference: Any) -> float:
-        """Compare two strings, or two tuples of token ids."""
-        ...
+Utility = Callable[[Any, Any], float]
+"""The quality of a hypothesis, given a reference: two strings, or two tuples of token ids."""
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ import torch
 from torch import Tensor
 
 from unspool.decode import fast_sampling
-from unspool.decode.arguments import function_of, is_model, shown
-from unspool.decode.hypothesis import Hypothesis, Job, Ranked, SearchStep
+from unspool.decode.arguments import function_of, shown
+from unspool.decode.hypothesis import Hypothesis, Job, Ranked, SearchStep, split_ended
 from unspool.decode.multinomial import Multinomial, draw_uniform
 from unspool.decode.picks import ArgMax
 from unspool.decode.search.candidates import alternatives
@@ -37,26 +37,17 @@ from unspool.interfaces import BindablePick, BindableTransform, CountingPick, Pi
 def check_transforms(owner: str, transforms: Sequence[Any]) -> None:
     """Refuse values that are not transforms; the error names `owner`, the decoder."""
     for rule in transforms:
-        fault = _fault(rule)
+        if isinstance(rule, type):
+            fault = f"it is a class, so write {rule.__name__}(…)"
+        elif isinstance(rule, Pick):
+            fault = "it is a pick, which only Sample accepts, as its last argument"
+        else:
+            fault = "" if function_of(rule, 3) else "it is not a function of (scores, step, history)"
         if fault:
             raise TypeError(
                 f"{owner}: {shown(rule)} is not a transform: {fault}. "
                 "Give transforms such as Temperature(0.8), TopP(0.9) or NoRepeatNgram(3)."
             )
-
-
-def _fault(rule: Any) -> str:
-    if isinstance(rule, type):
-        return f"it is a class, so write {rule.__name__}(…)"
-    if hasattr(rule, "streams"):
-        return "it is a decoder"
-    if isinstance(rule, Pick):
-        return "it is a pick, which only Sample accepts, as its last argument"
-    if is_model(rule):
-        return "it is a model"
-    if not callable(rule):
-        return "it is not callable"
-    return "" if function_of(rule, 3) else "it is not a function of (scores, step, history)"
 
 
 def bind_transforms(transforms: Sequence[Transform], model: StepModel, job: Job) -> tuple[Transform, ...]:
@@ -163,13 +154,14 @@ def _run(
         ]
         if counting is not None:
             grown = [
-                _with_stats(hypothesis, counting, rng) for hypothesis, rng in zip(grown, rngs, strict=True)
+                hypothesis
+                if hypothesis.finish_reason is None
+                else replace(hypothesis, notes={**hypothesis.notes, **counting.pop_stats(rng)})
+                for hypothesis, rng in zip(grown, rngs, strict=True)
             ]
         stay = [row for row, hypothesis in enumerate(grown) if hypothesis.finish_reason is None]
         live = [grown[row] for row in stay]
-        yield SearchStep(
-            tuple(live), tuple(hypothesis for hypothesis in grown if hypothesis.finish_reason is not None)
-        )
+        yield split_ended(grown)
         if not live:
             return
         if len(stay) < len(grown):
@@ -197,14 +189,6 @@ def draw(
     scores_NV = reshape(step, history, transforms)
     tokens_N = pick.draw(scores_NV, step, rngs)
     return tokens_N, _of(scores_NV, tokens_N)
-
-
-def _with_stats(hypothesis: Hypothesis, pick: CountingPick, rng: Random) -> Hypothesis:
-    return (
-        hypothesis
-        if hypothesis.finish_reason is None
-        else replace(hypothesis, notes={**hypothesis.notes, **pick.pop_stats(rng)})
-    )
 
 
 def _of(scores_NV: Tensor, tokens_N: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from unspool.decode.arguments import as_whole, set_fields
 from unspool.decode.combine.lockstep import check_model, check_parts
-from unspool.decode.hypothesis import Hypothesis, Job, SearchStep
+from unspool.decode.hypothesis import Hypothesis, Job, SearchStep, split_ended
 from unspool.decode.multinomial import Multinomial, token_at
 from unspool.decode.picks import ArgMax
 from unspool.decode.prompts import tokens_left
@@ -76,7 +76,13 @@ class Speculative:
         return self._rounds(model, job, bind_transforms(self.sample.transforms, model, job))
 
     def _rounds(self, model: StepModel, job: Job, rules: tuple[Transform, ...]) -> Iterator[SearchStep]:
-        distribution = PickDistribution(rules, PICK_DISTRIBUTIONS[type(self.sample.pick)])
+        pick = PICK_DISTRIBUTIONS[type(self.sample.pick)]
+
+        def distribution(step: Step, hypothesis: Hypothesis) -> tuple[Tensor, Tensor]:
+            scores_1V = reshape(step, [hypothesis], rules)
+            peaks(scores_1V)
+            return scores_1V, pick(scores_1V)
+
         prefills = [(Prefill(model, [prompt]), Prefill(self.draft, [prompt])) for prompt in job.prompts]
         for hypotheses in job.batches():
             rows = [
@@ -87,20 +93,13 @@ class Speculative:
                 )
                 for hypothesis in hypotheses
             ]
-            yield from self._run(rows, job, distribution)
+            while rows:
+                for row in rows:
+                    self._advance(row, job, distribution)
+                yield split_ended([row.hypothesis for row in rows])
+                rows = [row for row in rows if row.hypothesis.finish_reason is None]
 
-    def _run(self, rows: list[DraftedRow], job: Job, distribution: PickDistribution) -> Iterator[SearchStep]:
-        while rows:
-            for row in rows:
-                self._advance(row, job, distribution)
-            live = [row for row in rows if row.hypothesis.finish_reason is None]
-            yield SearchStep(
-                tuple(row.hypothesis for row in live),
-                tuple(row.hypothesis for row in rows if row.hypothesis.finish_reason is not None),
-            )
-            rows = live
-
-    def _advance(self, row: DraftedRow, job: Job, distribution: PickDistribution) -> None:
+    def _advance(self, row: DraftedRow, job: Job, distribution: Distribution) -> None:
         """One round: draft, verify, and draw the one further token that the verification gives."""
         drafted = self._draft(row, job, distribution)
         steps = row.model.after(row.hypothesis.tokens, [draft.token for draft in drafted])
@@ -121,13 +120,11 @@ class Speculative:
         added = {name: hypothesis.notes[name] + count for name, count in counts.items()}
         row.hypothesis = replace(hypothesis, notes={**hypothesis.notes, **added})
 
-    def _draft(self, row: DraftedRow, job: Job, distribution: PickDistribution) -> list[DraftToken]:
+    def _draft(self, row: DraftedRow, job: Job, distribution: Distribution) -> list[DraftToken]:
         """Draft tokens, with the distributions that they were drawn from."""
         # Stop strings and stop conditions apply to accepted tokens only.
-        hypothesis, draft_job = (
-            replace(row.hypothesis, detokenizer=None),
-            replace(job, stop_condition=None, alternatives=0),
-        )
+        hypothesis = replace(row.hypothesis, detokenizer=None)
+        draft_job = replace(job, stop_condition=None, alternatives=0)
         count = min(self.length, job.limits[hypothesis.request] - len(hypothesis.tokens) - 1)
         drafted: list[DraftToken] = []
         while len(drafted) < count and hypothesis.finish_reason is None:
@@ -139,18 +136,8 @@ class Speculative:
         return drafted
 
 
-@dataclass(frozen=True)
-class PickDistribution:
-    """The distribution of the token that a pick draws after a hypothesis."""
-
-    transforms: tuple[Transform, ...]
-    picked: Callable[[Tensor], Tensor]
-
-    def __call__(self, step: Step, hypothesis: Hypothesis) -> tuple[Tensor, Tensor]:
-        """The reshaped scores, and the probability of each token to be picked."""
-        scores_1V = reshape(step, [hypothesis], self.transforms)
-        peaks(scores_1V)
-        return scores_1V, self.picked(scores_1V)
+Distribution = Callable[[Step, Hypothesis], tuple[Tensor, Tensor]]
+"""The reshaped scores after a hypothesis, (1, V), and the probability of each token to be picked."""
 
 
 def _extended(hypothesis: Hypothesis, token: int, step: Step, scores_1V: Tensor, job: Job) -> Hypothesis:
@@ -211,12 +198,10 @@ def _redraw(p_1V: Tensor, rejected: DraftToken | None, rng: Random) -> int:
 
 
 def multinomial_distribution(scores_NV: Tensor) -> Tensor:
-    """Multinomial picks each token with its probability."""
     return scores_NV.double().softmax(dim=-1)
 
 
 def argmax_distribution(scores_NV: Tensor) -> Tensor:
-    """ArgMax always picks the best token."""
     return torch.zeros_like(scores_NV, dtype=torch.float64).scatter(
         1, scores_NV.argmax(-1, keepdim=True), 1.0
     )

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from unspool.decode.arguments import Checked, ends, ids, integer, set_fields, token_ids, within
 from unspool.decode.hypothesis import Hypothesis, Job
-from unspool.decode.transforms.scores import ban, peaks
+from unspool.decode.transforms.scores import ban_each, peaks
 from unspool.interfaces import Step, StepModel
 
 
@@ -52,8 +54,26 @@ class ForcedBOS:
         )
 
 
+class EndTokenTransform(Checked):
+    """A transform of end-of-text tokens: those given as `eos`, or those of the job."""
+
+    eos: Any
+
+    def bind(self, model: StepModel, job: Job) -> Self:  # noqa: ARG002
+        bound = copy(self)
+        if self.eos is None:
+            set_fields(bound, eos=ends(f"{type(self).__name__}.eos", job.eos))
+        return bound
+
+    def end_tokens(self, scores_NV: Tensor) -> tuple[int, ...]:
+        name = f"{type(self).__name__}.eos"
+        eos = ends(name, self.eos)
+        within(name, eos, scores_NV.shape[1])
+        return eos
+
+
 @dataclass(frozen=True)
-class ForcedEOS(Checked):
+class ForcedEOS(EndTokenTransform):
     """Forced EOS: a text ends with its length-th token at the latest, the end token included.
 
         p′(x) = [x ∈ EOS] / |EOS|   if length − 1 tokens were generated
@@ -68,20 +88,14 @@ class ForcedEOS(Checked):
     eos: int | Iterable[int] | None = token_ids(None)
     """One or more end-of-text tokens, equally probable; None for those of the model."""
 
-    def bind(self, model: StepModel, job: Job) -> ForcedEOS:  # noqa: ARG002
-        """Use the end-of-text tokens of the job if none were given."""
-        return self if self.eos is not None else replace(self, eos=ends("ForcedEOS.eos", job.eos))
-
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
         peaks(scores_NV, history)
-        eos = ends("ForcedEOS.eos", self.eos)
-        within("ForcedEOS.eos", eos, scores_NV.shape[1])
         last = [row for row, hypothesis in enumerate(history) if len(hypothesis.tokens) == self.length - 1]
-        return force(scores_NV, last, eos)
+        return force(scores_NV, last, self.end_tokens(scores_NV))
 
 
 @dataclass(frozen=True)
-class MinLength(Checked):
+class MinLength(EndTokenTransform):
     """Minimum length: ban the end of the text before n tokens.
 
         ban EOS  ⇔  fewer than n tokens were generated
@@ -97,17 +111,8 @@ class MinLength(Checked):
     eos: int | Iterable[int] | None = token_ids(None)
     """One or more end-of-text tokens; None for those of the model."""
 
-    def bind(self, model: StepModel, job: Job) -> MinLength:  # noqa: ARG002
-        """Use the end-of-text tokens of the job if none were given."""
-        return self if self.eos is not None else replace(self, eos=ends("MinLength.eos", job.eos))
-
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:
         peaks(scores_NV, history)
-        eos = ends("MinLength.eos", self.eos)
-        within("MinLength.eos", eos, scores_NV.shape[1])
+        eos = self.end_tokens(scores_NV)
         short = [row for row, hypothesis in enumerate(history) if len(hypothesis.tokens) < self.n]
-        if not short:
-            return scores_NV
-        banned_NV = torch.zeros_like(scores_NV, dtype=torch.bool)
-        banned_NV[torch.tensor(short)[:, None], torch.tensor(eos)] = True
-        return ban(scores_NV, step, banned_NV)
+        return ban_each(scores_NV, step, [(row, token) for row in short for token in eos])

@@ -42,7 +42,6 @@ from unspool.interfaces import Step, StepModel, TokenizerLike
 
 
 def import_llguidance() -> Any:
-    """Import llguidance, which an extra installs."""
     try:
         import llguidance
     except ImportError as error:
@@ -70,7 +69,6 @@ class TokenBytes:
 
     @cached_property
     def llguidance_tokenizer(self) -> Any:
-        """The tokenizer of llguidance, a trie."""
         llguidance = import_llguidance()
         wrapped = llguidance.TokenizerWrapper(_Tokens(self))
         return llguidance.LLTokenizer(wrapped, n_vocab=len(wrapped.tokens), eos_token=sorted(self.ends))
@@ -92,7 +90,6 @@ class TokenBytes:
         return self._spaced or not hypothesis.prompt or self.tokenizer.piece(hypothesis.prompt[-1]) is None
 
     def id_of(self, token: int, first: bool) -> int:
-        """The id of a token in llguidance."""
         return token + self.size if first and not self.special[token] else token
 
     def allowed(self, bits: bytes, first: bool) -> NDArray[np.bool_]:

@@ -47,6 +47,14 @@ class OccurrencePenalty(Checked):
     )
     prompt: bool = flag(False, advice="It is whether tokens of the prompt count.")
     """Whether tokens of the prompt count."""
+    counts_each: ClassVar[bool] = True
+    """Whether every occurrence is penalised."""
+
+    def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
+        peaks(scores_NV, history)
+        row_M, token_M, count_M = occurrences(history, self.prompt, scores_NV)
+        lower_M = self.penalty * (count_M if self.counts_each else 1)
+        return scores_NV.index_put((row_M, token_M), scores_NV[row_M, token_M] - lower_M)
 
 
 @dataclass(frozen=True)
@@ -99,11 +107,6 @@ class FrequencyPenalty(OccurrencePenalty):
     it is the same on logits and log-probabilities.
     """
 
-    def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
-        peaks(scores_NV, history)
-        row_M, token_M, count_M = occurrences(history, self.prompt, scores_NV)
-        return scores_NV.index_put((row_M, token_M), scores_NV[row_M, token_M] - self.penalty * count_M)
-
 
 @dataclass(frozen=True)
 class PresencePenalty(OccurrencePenalty):
@@ -111,15 +114,8 @@ class PresencePenalty(OccurrencePenalty):
 
         score′(x) = score(x) − α   for x that occurred
 
-    OpenAI 2023 (API reference, "frequency and presence penalties").
+    OpenAI 2023 (API reference, "frequency and presence penalties"). Settings as in `FrequencyPenalty`.
     papers.bib: openai2023penalties
-
-    α is `penalty`; 0 is off, a negative one rewards repetition. If `prompt`, tokens of the prompt count; by
-    default they do not, as in that API and in vLLM (llama.cpp counts them). The penalty is additive, so that
-    it is the same on logits and log-probabilities.
     """
 
-    def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
-        peaks(scores_NV, history)
-        row_M, token_M, _ = occurrences(history, self.prompt, scores_NV)
-        return scores_NV.index_put((row_M, token_M), scores_NV[row_M, token_M] - self.penalty)
+    counts_each: ClassVar[bool] = False

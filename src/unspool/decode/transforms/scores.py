@@ -1,4 +1,4 @@
-"""Shared parts of transforms: checks of scores, bans and truncations.
+"""Shared parts of transforms: checks of scores, bans, truncations and the tokens that a transform keeps.
 
 The maximum of a row shows all faults: it is NaN if any score is NaN, −∞ if every token is cut, and +∞ if any
 score is +∞.
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import Checked, shown
+from unspool.decode.arguments import Checked, function_of, shown
 from unspool.decode.hypothesis import Hypothesis
 from unspool.interfaces import Step, Transform
 
@@ -89,7 +89,6 @@ def precise(scores_NV: Tensor) -> Tensor:
 
 
 def alive(scores_NV: Tensor) -> Tensor:
-    """True for tokens that are not cut."""
     return scores_NV > -math.inf
 
 
@@ -99,7 +98,6 @@ def cut(scores_NV: Tensor, keep_NV: Tensor) -> Tensor:
 
 
 def ban_each(scores_NV: Tensor, step: Step, banned: Sequence[tuple[int, int]]) -> Tensor:
-    """Ban each (row, token)."""
     if not banned:
         return scores_NV
     row_M, token_M = torch.tensor(banned, device=scores_NV.device).unbind(1)
@@ -141,3 +139,24 @@ class Truncation(Checked, ABC):
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
         peaks(scores_NV)
         return cut(scores_NV, self.keeps(scores_NV))
+
+
+def survivors(rule: Transform, logp: Tensor, history: Sequence[Hypothesis] = ()) -> Tensor:
+    """True for tokens that survive `rule`: f(log p)(x) > −∞; (V) → (V) or (N, V) → (N, V).
+
+    `logp` are log-probabilities, or scores up to a constant for each row. `history` has a hypothesis for each
+    row, for transforms that depend on the text; without it, every hypothesis is empty.
+    """
+    if not function_of(rule, 3):
+        raise TypeError(f"the rule is {shown(rule)}, but must be a transform such as TopP(0.9).")
+    if not isinstance(logp, Tensor):
+        raise TypeError(f"logp is {shown(logp)}, but must be a tensor: torch.tensor([…]).")
+    scores_NV = logp[None] if logp.dim() == 1 else logp
+    peaks(scores_NV)
+    if not isinstance(history, Sequence) or not all(
+        isinstance(hypothesis, Hypothesis) for hypothesis in history
+    ):
+        raise TypeError(f"history is {shown(history)}, but must be a list of Hypotheses, one for each row.")
+    logp_NV = torch.log_softmax(scores_NV, dim=-1)
+    hypotheses = history or [Hypothesis(row, 0, ()) for row in range(len(logp_NV))]
+    return alive(applied(rule, logp_NV, Step(logp_NV), hypotheses)).view_as(logp)

@@ -90,24 +90,18 @@ class DynamicTemperature(Checked):
 class QuadraticSmoothing(Checked):
     """Quadratic smoothing: let the score fall with the square of the distance to the best logit.
 
-        s′(x) = max l − (a d² + b d³),     d = max l − l(x),     a = f (3 − c)/2,   b = f (c − 1)/2
+        s′(x) = max l − f d²,     d = max l − l(x)
 
-    kalomaze 2024 (text-generation-webui, pull requests 5403 and 5551).
+    kalomaze 2024 (text-generation-webui, pull request 5403).
     papers.bib: kalomaze2024quadratic
 
-    f is `factor`, c is `curve`. Good tokens become more equal, and the tail falls without a cut. c = 1 is the
-    square alone, c = 3 the cube alone: a larger c changes near tokens less and far tokens more. At d = 1 the
-    result is f for every c. Log-probabilities serve as logits, because d does not depend on a constant; a
-    temperature before it changes d. Differs from other tools: c above 3 is refused, because a token below the
-    best could then overtake it.
+    f is `factor`. Good tokens become more equal, and the tail falls without a cut. Log-probabilities serve as
+    logits, because d does not depend on a constant; a temperature before it changes d.
     """
 
     factor: float = number(0.25, above=0, advice="Common values are 0.2 … 0.4; larger is sharper.")
-    curve: float = number(1.0, at_least=1, at_most=3, advice="1 is the square alone, 3 the cube.")
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
         peak_N1 = peaks(scores_NV)
-        square, cube = self.factor * (3 - self.curve) / 2, self.factor * (self.curve - 1) / 2
-        below_NV = (peak_N1 - scores_NV).double()
-        smooth_NV = peak_N1 - below_NV.square() * (square + cube * below_NV)
+        smooth_NV = peak_N1 - self.factor * (peak_N1 - scores_NV).double().square()
         return cut(smooth_NV.to(scores_NV.dtype), alive(scores_NV))

@@ -50,7 +50,6 @@ class ThinkingBudget(Checked):
             set_fields(self, **{name: phrase(f"ThinkingBudget.{name}", getattr(self, name))})
 
     def bind(self, model: StepModel, job: Job) -> ThinkingBudget:  # noqa: ARG002
-        """Encode the marks."""
         close, open_ = (encode_words(it, model, "mark") for it in (self.close, self.open))  # type: ignore[arg-type]
         return replace(self, close=close, open=open_)
 
