@@ -63,18 +63,14 @@ def _parsers(
 ) -> Iterator[tuple[tuple[str, ...], argparse.ArgumentParser]]:
     """Every (sub)command as its words and its parser."""
     yield path, parser
-    for name, (sub, _) in _subcommands(parser).items():
+    for name, sub in _subcommands(parser).items():
         yield from _parsers(sub, (*path, name))
 
 
-def _subcommands(parser: argparse.ArgumentParser) -> dict[str, tuple[argparse.ArgumentParser, str]]:
-    """Name → the parser of a subcommand and its summary."""
-    found: dict[str, tuple[argparse.ArgumentParser, str]] = {}
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            summaries = {it.dest: it.help or "" for it in action._choices_actions}
-            found |= {name: (sub, summaries[name]) for name, sub in action.choices.items()}
-    return found
+def _subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Name → the parser of a subcommand."""
+    actions = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return {name: sub for action in actions for name, sub in action.choices.items()}
 
 
 def _bash_script(parser: argparse.ArgumentParser) -> str:

@@ -60,13 +60,8 @@ def add_decoder_options(parser: argparse.ArgumentParser) -> None:
     for flag, name, kind, text in (*SAMPLING, *PENALTIES):
         metavar = "N" if kind is int else "X"
         group.add_argument(flag, const=name, type=kind, metavar=metavar, help=text, **shared)
-    group.add_argument(
-        "--dry",
-        const="DRY",
-        nargs=0,
-        help="penalise tokens that would continue a repetition: DRY()",
-        **shared,
-    )
+    dry_help = "penalise tokens that would continue a repetition: DRY()"
+    group.add_argument("--dry", const="DRY", nargs=0, help=dry_help, **shared)
     grammar = group.add_mutually_exclusive_group()
     grammar.add_argument("--regex", metavar="PATTERN", help="only texts that match this regular expression")
     grammar.add_argument(

@@ -177,20 +177,6 @@ def reserve_file(path: Path | None) -> Iterator[None]:
             path.unlink()
 
 
-@contextmanager
-def figure_file(path: Path | None) -> Iterator[None]:
-    """Check the path of a figure before the work, and report the file after it."""
-    if path is None:
-        yield
-        return
-    from unspool.plots.canvas import figure_path
-
-    figure_path(path)
-    with reserve_file(path):
-        yield
-    print_message(f"wrote {path}")
-
-
 # ---- text, JSON, tables, progress
 
 
@@ -288,12 +274,17 @@ def present(measure: Callable[[Namespace], Result | int], args: Namespace) -> in
     text, figure = getattr(args, "text", None), getattr(args, "figure", None)
     if isinstance(text, Path) and not text.is_dir():
         text.open("rb").close()  # raises before the model is loaded
-    with figure_file(figure):
+    if figure is not None:
+        from unspool.plots.canvas import figure_path
+
+        figure_path(figure)  # refuses other formats
+    with reserve_file(figure):
         result = measure(args)
         if isinstance(result, int):
             return result
         if figure is not None and result.draw is not None:
             result.draw(figure)
+            print_message(f"wrote {figure}")
     if args.json:
         for record in result.records:
             print_json(record)

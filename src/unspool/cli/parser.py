@@ -163,16 +163,6 @@ def _short_usage(parser: argparse.ArgumentParser) -> str:
 # ---- argument types
 
 
-def positive(text: str) -> int:
-    """A whole number of 1 or more."""
-    return _at_least(1, text)
-
-
-def natural(text: str) -> int:
-    """A whole number of 0 or more."""
-    return _at_least(0, text)
-
-
 def _at_least(minimum: int, text: str) -> int:
     try:
         number = int(text)
@@ -181,6 +171,9 @@ def _at_least(minimum: int, text: str) -> int:
     if number < minimum:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of {minimum} or more")
     return number
+
+
+positive, natural = partial(_at_least, 1), partial(_at_least, 0)
 
 
 def device_name(text: str) -> str:

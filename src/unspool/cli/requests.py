@@ -36,11 +36,6 @@ class Request:
     id: Any = None
     """The "id" of its JSON line."""
 
-    @property
-    def batch_key(self) -> tuple[Any, ...]:
-        """Requests with equal keys are decoded in one batch; they may differ in the seed."""
-        return self.spec, *(self.options[name] for name in sorted(self.options) if name != "seed")
-
 
 @dataclass(frozen=True)
 class Answer:
@@ -90,7 +85,8 @@ def generate_answers(
 ) -> Iterator[Answer]:
     """Yield the texts of all requests, in order, as they finish; `done` is called after each request.
 
-    Neighbouring requests with the same `batch_key` are decoded together, at most `batch_size` rows at a time.
+    Neighbouring requests that differ only in text and seed are decoded together, at most `batch_size` rows at
+    a time.
     A repeated prompt is the next sample of that prompt (`decode.rng`). `first_samples` overrides the sample
     indices, for requests that are a part of a larger corpus.
     """
@@ -98,7 +94,7 @@ def generate_answers(
     from unspool.decode.run import Run
 
     counter, at = SampleCounter(), 0
-    for _, group in groupby(requests, key=lambda request: request.batch_key):
+    for _, group in groupby(requests, key=lambda request: (request.spec, {**request.options, "seed": None})):
         same = list(group)
         options = {**same[0].options, "seed": [request.options["seed"] for request in same]}
         run = Run(model, [request.text for request in same], decoders[same[0].spec], **options)

@@ -14,7 +14,7 @@ from unspool.decode.hypothesis import Job
 from unspool.decode.multinomial import Multinomial
 from unspool.decode.picks import ArgMax
 from unspool.decode.search import Greedy, Sample
-from unspool.decode.search.sampling import Prefill
+from unspool.decode.search.sampling import PromptStart
 from unspool.decode.search.speculative import IncrementalReader, Speculative
 from unspool.decode.transforms import RepetitionPenalty, Temperature
 from unspool.interfaces import Abilities
@@ -293,7 +293,7 @@ def test_a_contrast_may_be_drafted_for_and_may_draft():
 
 def test_a_reading_catches_up_and_forgets():
     model = random_table(5, seed=3)
-    reading = IncrementalReader(Prefill(model, [[1, 2]]))
+    reading = IncrementalReader(PromptStart(model, [[1, 2]]))
 
     def want(*rows):
         return torch.cat([model.start([row])[0].logp_NV for row in rows])

@@ -18,7 +18,7 @@ def test_peaks_are_the_row_maxima():
     ("row", "message"),
     [
         ([0.0, math.nan], "row 1 of the scores holds NaN"),
-        ([-INF, -INF], "row 1 of the scores has no token left"),
+        ([-INF, -INF], "row 1 of the scores holds −∞ only"),
         ([0.0, INF], r"row 1 of the scores holds \+∞"),
     ],
 )

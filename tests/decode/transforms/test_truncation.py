@@ -82,7 +82,7 @@ def test_every_precision_is_served(rule, dtype):
 def test_broken_scores_are_refused(rule):
     for row, message in (
         ([math.nan, 0.0], "row 1 .* NaN"),
-        ([-math.inf, -math.inf], "row 1 .* no token left"),
+        ([-math.inf, -math.inf], "row 1 .* −∞ only"),
     ):
         scores = torch.tensor([[-0.5, -1.0], row])
         with pytest.raises(ValueError, match=message):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, replace
 from numbers import Real
 from typing import Any, ClassVar, Literal, NamedTuple, TypedDict, Unpack
 
-from unspool.decode.arguments import as_number, as_whole, function_of, set_fields, shown
+from unspool.decode.arguments import Checked, function_of, integer, number, shown
 from unspool.decode.hypothesis import Hypothesis, Job, Ranked
 from unspool.decode.ranking import BeamStatus, Coverage, LengthPenalty, Proved, Stop, Sum
 from unspool.decode.search.candidates import Candidate
@@ -23,10 +23,10 @@ from unspool.interfaces import FinishReason, StepModel, Transform
 
 
 @dataclass(frozen=True)
-class BeamOptions:
+class BeamOptions(Checked):
     """Options of all beam searches: width, transforms and how hypotheses are ranked."""
 
-    width: int
+    width: int = integer(at_least=1, advice="1 is greedy search, 4 to 10 are usual.")
     """Hypotheses kept alive at every step."""
     transforms: tuple[Transform, ...] = ()
     """Reshape the scores before they are ranked."""
@@ -34,16 +34,13 @@ class BeamOptions:
     """Score of a finished hypothesis from its sum and length."""
     coverage: Coverage | None = None
     """Penalty for source tokens without attention."""
-    patience: float = 1.0
+    patience: float = number(1.0, above=0, at_most=1000, advice="1 is ordinary beam search.")
     """The pool must hold ⌈patience · width⌉ finished hypotheses before the search may stop."""
     stop: Stop = Proved()  # noqa: RUF009 — frozen
     """When a full pool ends the search."""
 
     def __post_init__(self) -> None:
-        advice = "1 is greedy search, 4 to 10 are usual."
-        set_fields(self, width=as_whole("width", self.width, at_least=1, advice=advice))
-        advice = "1 is ordinary beam search."
-        set_fields(self, patience=as_number("patience", self.patience, above=0, at_most=1000, advice=advice))
+        super().__post_init__()
         check_transforms("a beam search", self.transforms)
         if not function_of(self.length_penalty, 2) or not isinstance(self.length_penalty(-1.0, 2), Real):
             raise TypeError(

@@ -90,11 +90,11 @@ def run_rows(
     for hypotheses in job.batches():
         before, requests = requests, list(dict.fromkeys(hypothesis.request for hypothesis in hypotheses))
         if requests != before:
-            prefill = Prefill(model, [job.prompts[request] for request in requests])
+            prefill = PromptStart(model, [job.prompts[request] for request in requests])
         yield from _run(job, transforms, pick, hypotheses, prefill, requests)
 
 
-class Prefill:
+class PromptStart:
     """The first Step and the state of some prompts, which are read on first use.
 
     All samples of a prompt share its first Step. The state is consumed by the first of them, and computed
@@ -131,7 +131,7 @@ def _run(
     transforms: tuple[Transform, ...],
     pick: Pick,
     live: Sequence[Hypothesis],
-    prefill: Prefill,
+    prefill: PromptStart,
     requests: Sequence[int],
 ) -> Iterator[SearchStep]:
     rngs = [job.rng(hypothesis) for hypothesis in live]

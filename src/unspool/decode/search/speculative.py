@@ -30,7 +30,7 @@ from unspool.decode.multinomial import Multinomial, token_at
 from unspool.decode.picks import ArgMax
 from unspool.decode.prompts import tokens_left
 from unspool.decode.search.candidates import alternatives
-from unspool.decode.search.sampling import Prefill, Sample, bind_transforms, reshape
+from unspool.decode.search.sampling import PromptStart, Sample, bind_transforms, reshape
 from unspool.decode.transforms.scores import peaks
 from unspool.interfaces import Pick, Step, StepModel, Transform
 
@@ -83,7 +83,9 @@ class Speculative:
             peaks(scores_1V)
             return scores_1V, pick(scores_1V)
 
-        prefills = [(Prefill(model, [prompt]), Prefill(self.draft, [prompt])) for prompt in job.prompts]
+        prefills = [
+            (PromptStart(model, [prompt]), PromptStart(self.draft, [prompt])) for prompt in job.prompts
+        ]
         for hypotheses in job.batches():
             rows = [
                 DraftedRow(
@@ -165,7 +167,7 @@ class DraftedRow:
 class IncrementalReader:
     """Reads one row with one model: reads new tokens, and rewinds rejected ones."""
 
-    def __init__(self, prefill: Prefill) -> None:
+    def __init__(self, prefill: PromptStart) -> None:
         self._model: Any = prefill.model
         self._prefill, self._read = prefill, 0
         self._state: Any = None

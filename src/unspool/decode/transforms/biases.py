@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import biases, known_ids, pairs, phrases, within
+from unspool.decode.arguments import biases, known_ids, pairs, phrases, set_fields, within
 from unspool.decode.hypothesis import Hypothesis, Job
 from unspool.decode.transforms.penalties import tokens_so_far
 from unspool.decode.transforms.scores import ban_each, peaks
@@ -33,17 +33,14 @@ class LogitBias:
     """Token id → bias; stored as a sorted tuple of pairs."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bias", self._pairs())
-
-    def _pairs(self) -> tuple[tuple[int, float], ...]:
-        given = biases(
-            "LogitBias.bias", [((token,), bias) for token, bias in pairs("LogitBias.bias", self.bias)]
-        )
-        return tuple((int(key[0]), bias) for key, bias in given)
+        single = [((token,), bias) for token, bias in pairs("LogitBias.bias", self.bias)]
+        checked = biases("LogitBias.bias", single)
+        set_fields(self, bias=tuple((int(key[0]), bias) for key, bias in checked))
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
         peaks(scores_NV)
-        tokens, values = zip(*self._pairs(), strict=True)
+        given: Any = self.bias
+        tokens, values = zip(*given, strict=True)
         within("LogitBias.bias", tokens, scores_NV.shape[1])
         bias_V = torch.zeros_like(scores_NV[0])
         bias_V[list(tokens)] = bias_V.new_tensor(values)
@@ -104,17 +101,16 @@ class SequenceBias:
     """String or sequence of token ids → bias; stored as a sorted tuple of pairs."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bias", biases("SequenceBias.bias", self.bias))
+        set_fields(self, bias=biases("SequenceBias.bias", self.bias))
 
     def bind(self, model: StepModel, job: Job) -> SequenceBias:  # noqa: ARG002
-        pairs = biases("SequenceBias.bias", self.bias)
-        return SequenceBias([(encode_words(words, model, "sequence"), bias) for words, bias in pairs])
+        given: Any = self.bias
+        return SequenceBias([(encode_words(words, model, "sequence"), bias) for words, bias in given])
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
         peaks(scores_NV, history)
-        pairs = biases("SequenceBias.bias", self.bias)
-        sequences = known_ids("SequenceBias.bias", [words for words, _ in pairs])
-        bias = dict(zip(sequences, (each for _, each in pairs), strict=True))
+        bias: dict[tuple[int, ...], float] = dict(self.bias)
+        known_ids("SequenceBias.bias", bias)
         within("SequenceBias.bias", {sequence[-1] for sequence in bias}, scores_NV.shape[1])
         bias_NV = torch.zeros_like(scores_NV)
         for row, sequence in due(bias, history):
@@ -145,7 +141,7 @@ class BadWords:
         if not sequences:
             raise ValueError("BadWords.sequences is empty: give at least one, or leave BadWords out")
         order = sorted(sequences, key=lambda one: (isinstance(one, str), one))
-        object.__setattr__(self, "sequences", tuple(order))
+        set_fields(self, sequences=tuple(order))
 
     def bind(self, model: StepModel, job: Job) -> BadWords:  # noqa: ARG002
         """Encode the strings, with and without a space before."""

@@ -36,20 +36,23 @@ def peaks(scores_NV: Tensor, history: Sequence[Hypothesis] | None = None) -> Ten
         )
     peak_N1 = scores_NV.amax(dim=-1, keepdim=True)
     if not torch.isfinite(peak_N1).all():
-        _refuse(peak_N1)
+        row, fault = _find_fault(peak_N1[:, 0])
+        raise ValueError(f"row {row} of the scores holds {fault}. {ADVICE[fault]}")
     return peak_N1
 
 
-def _refuse(peak_N1: Tensor) -> None:
-    row = int((~torch.isfinite(peak_N1[:, 0])).nonzero()[0, 0])
-    worst = float(peak_N1[row, 0])
-    if math.isnan(worst):
-        fault, advice = "holds NaN", "Check the model for overflow (half precision?) and its weights."
-    elif worst > 0:
-        fault, advice = "holds +∞", "Check the model for overflow."
-    else:
-        fault, advice = "has no token left (all are −∞)", "Check the transforms before this one."
-    raise ValueError(f"row {row} of the scores {fault}. {advice}")
+def _find_fault(peak_N: Tensor) -> tuple[int, str]:
+    """The first row without a finite maximum, and what it holds."""
+    row = int((~torch.isfinite(peak_N)).nonzero()[0, 0])
+    worst = float(peak_N[row])
+    return row, "NaN" if math.isnan(worst) else "+∞" if worst > 0 else "−∞ only"
+
+
+ADVICE = {
+    "NaN": "Check the model for overflow (half precision?) and its weights.",
+    "+∞": "Check the model for overflow.",
+    "−∞ only": "No token is left: check the transforms before this one.",
+}
 
 
 def applied(rule: Transform, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:
@@ -73,11 +76,9 @@ def applied(rule: Transform, scores_NV: Tensor, step: Step, history: Sequence[Hy
     peak_N = made_NV.amax(dim=-1)
     if not torch.isfinite(peak_N).all():
         peaks(scores_NV)  # the scores may be wrong before the transform
-        row = int((~torch.isfinite(peak_N)).nonzero()[0, 0])
-        worst = float(peak_N[row])
-        held = "NaN" if math.isnan(worst) else "+∞" if worst > 0 else "−∞ only"
+        row, fault = _find_fault(peak_N)
         raise ValueError(
-            f"{shown(rule)} returned {held} in row {row} of the scores: a transform must leave at least one "
+            f"{shown(rule)} returned {fault} in row {row} of the scores: a transform must leave at least one "
             "finite score in every row, and neither NaN nor +∞"
         )
     return made_NV.to(scores_NV)
