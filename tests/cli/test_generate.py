@@ -344,7 +344,7 @@ def test_one_line_on_a_terminal_is_streamed_by_its_own_settings(unspool, loaded,
     [
         ('{"prompt": "a", "decoder": "Sampel()"}', "unknown decoder 'Sampel'"),
         ('{"prompt": "a", "sead": 3}', "'sead' is not a known key of a line: did you mean 'seed'?"),
-        ('{"prompt": "a", "stop": [3]}', '"stop" must be a string or a list of strings, found [3]'),
+        ('{"prompt": "a", "stop": [3]}', '"stop" is [3], but must be of type str or list'),
     ],
 )
 def test_a_bad_setting_is_named_by_its_line_before_the_model_is_loaded(unspool, loaded, tmp_path, line, said):
