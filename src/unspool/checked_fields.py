@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from dataclasses import MISSING, field, fields
 from functools import partial
@@ -62,10 +63,10 @@ def flag(default: bool, *, advice: str) -> Any:
     return checked_field(partial(as_bool, advice=advice), default)
 
 
-def as_bool(name: str, value: Any, *, advice: str) -> bool:
+def as_bool(name: str, value: Any, *, advice: str = "") -> bool:
     """True or False."""
     if not isinstance(value, bool):
-        raise TypeError(f"{name} is {shown(value)}, but must be True or False. {advice}")
+        raise TypeError(f"{name} is {shown(value)}, but must be True or False. {advice}".rstrip())
     return value
 
 
@@ -95,14 +96,22 @@ def as_number(
     raise ValueError(f"{name} is {shown(value)}, but must be {allowed}. {advice}".rstrip())
 
 
+def as_int(value: Any) -> int | None:
+    """An integer of any type as an int; None for everything else, including bool."""
+    if isinstance(value, bool) or getattr(value, "ndim", 0) > 0:
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
+
+
 def as_whole(name: str, value: Any, *, at_least: int, at_most: int = MAX_INT, advice: str = "") -> int:
     """An integer between the limits, as an int."""
-    message = f"{name} is {shown(value)}, but must be a whole number ≥ {at_least}. {advice}".rstrip()
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        raise TypeError(message)
-    if value < at_least:
-        raise ValueError(message)
-    number = int(value)
+    number = as_int(value)
+    if number is None or number < at_least:
+        error = TypeError if number is None else ValueError
+        raise error(f"{name} is {shown(value)}, but must be a whole number ≥ {at_least}. {advice}".rstrip())
     if number > at_most:
         raise ValueError(f"{name} is {shown(value)}, which is more than {at_most:,}. {advice}".rstrip())
     return number

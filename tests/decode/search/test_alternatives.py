@@ -42,5 +42,5 @@ def test_none_are_kept_unasked():
 
 
 def test_more_than_there_are_is_refused():
-    with pytest.raises(ValueError, match="alternatives is 5, but must be a whole number ≤ 4"):
+    with pytest.raises(ValueError, match="alternatives is 5, which is more than 4"):
         generate(TableModel(lambda row: P), [0], Greedy(), alternatives=5)
