@@ -59,7 +59,7 @@ def write_text(folder):
 def arm(step):
     """Kill this process at the step-th moment at which a kill might do harm; 0 never does."""
     import unspool.data.bucketing as bucket
-    import unspool.data.packing as lanes
+    import unspool.data.packing as packing
     import unspool.models.loading.run_folder as folder
     import unspool.training.checkpoint as checkpoint
     from unspool import io
@@ -98,7 +98,7 @@ def arm(step):
         (os, "link"),
         (shutil, "rmtree"),
         (bucket.BucketFeed, "batch"),
-        (lanes.CarriedFeed, "batch"),
+        (packing.PackFeed, "batch"),
     ):
         before(owner, name)
 

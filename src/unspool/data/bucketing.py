@@ -32,7 +32,7 @@ class BucketFeed:
     seed: int = 0
     _ranks_N: Ints = field(init=False, repr=False)
     _cuts: Ints = field(init=False, repr=False)
-    _known: dict[int, tuple[Ints, Ints]] = field(init=False, repr=False, default_factory=dict)
+    _cached_epoch: dict[int, tuple[Ints, Ints]] = field(init=False, repr=False, default_factory=dict)
     """Cache of the last epoch used."""
 
     def __post_init__(self) -> None:
@@ -52,13 +52,15 @@ class BucketFeed:
 
     def _epoch(self, epoch: int) -> tuple[Ints, Ints]:
         """Return all rows, sorted and shuffled, and the order of the batches."""
-        known = self._known.get(epoch)
-        if known is None:
-            rows_N = np.argsort(_shuffled_keys(self._ranks_N, self.seed, epoch, _ROWS), kind="stable")
-            known = rows_N, random_permutation(self.per_epoch, self.seed, epoch, _BATCHES)
-            self._known.clear()
-            self._known[epoch] = known
-        return known
+        if epoch not in self._cached_epoch:
+            # Random lower bits put rows of equal rank in random order.
+            bits = random_bits(len(self._ranks_N), self.seed, epoch, _ROWS)
+            keys_N = (self._ranks_N << 32) | (bits >> np.uint64(32)).astype(np.int64)
+            rows_N = np.argsort(keys_N, kind="stable")
+            self._cached_epoch.clear()
+            order = random_permutation(self.per_epoch, self.seed, epoch, _BATCHES)
+            self._cached_epoch[epoch] = rows_N, order
+        return self._cached_epoch[epoch]
 
 
 def bucketed_batches(examples: Examples, tokens: int) -> list[Batch]:
@@ -71,13 +73,13 @@ def bucketed_batches(examples: Examples, tokens: int) -> list[Batch]:
 
 def batch_boundaries(widths_N: Ints, tokens: int) -> Ints:
     """Return the start of each batch and the end of the last; each is as large as `tokens` allows."""
-    found = [0]
-    while (start := found[-1]) < len(widths_N):
-        most = max(1, tokens // int(widths_N[start]))
-        ahead = widths_N[start : start + most]
-        padded = ahead * np.arange(1, len(ahead) + 1)
-        found.append(start + max(1, int(np.searchsorted(padded, tokens, side="right"))))
-    return np.array(found, dtype=np.int64)
+    boundaries = [0]
+    while (start := boundaries[-1]) < len(widths_N):
+        max_rows = max(1, tokens // int(widths_N[start]))
+        widths = widths_N[start : start + max_rows]
+        padded = widths * np.arange(1, len(widths) + 1)
+        boundaries.append(start + max(1, int(np.searchsorted(padded, tokens, side="right"))))
+    return np.array(boundaries, dtype=np.int64)
 
 
 def round_up_lengths(sizes: Ints) -> Ints:
@@ -103,8 +105,3 @@ def _rank_by_length(examples: Examples, tokens: int) -> tuple[Ints, Ints]:
         keys_N = keys_N * (2 * longest + 1) + side
     _, ranks_N = np.unique(keys_N, return_inverse=True)
     return ranks_N, widths_N
-
-
-def _shuffled_keys(ranks_N: Ints, *seed: int) -> Ints:
-    """Return sort keys with random lower bits, so that rows of equal rank are in random order."""
-    return (ranks_N << 32) | (random_bits(len(ranks_N), *seed) >> np.uint64(32)).astype(np.int64)

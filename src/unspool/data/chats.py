@@ -69,18 +69,18 @@ def messages(row: Row) -> Iterator[Message]:
         yield {"role": role, "content": content}
 
 
-def _render(said: Sequence[Message], text: Tokenizer) -> tuple[ChatPrompt, list[int]]:
+def _render(conversation: Sequence[Message], text: Tokenizer) -> tuple[ChatPrompt, list[int]]:
     """Return the rendered conversation, and the character positions at which answers begin."""
-    whole, begins = text.chat(said, answered=True), []
-    for at, message in enumerate(said):
+    whole, begins = text.chat(conversation, answered=True), []
+    for at, message in enumerate(conversation):
         if message["role"] == ASSISTANT:
-            asked = text.chat(said[:at])
-            if not whole.startswith(asked):
+            question = text.chat(conversation[:at])
+            if not whole.startswith(question):
                 raise ValueError(
                     "the chat template renders earlier turns differently once others follow: give "
                     "dialogues of one question and one answer"
                 )
-            begins.append(len(asked))
+            begins.append(len(question))
     return whole, begins
 
 
@@ -96,8 +96,8 @@ def _answer_starts(
         starts = [start for start, _ in offsets]
         return ids, [bisect_left(starts, begin) for begin in begins]
     parts = [whole[begin:end] for begin, end in pairwise((0, *begins, len(whole)))]
-    found = [text.encode_with_offsets(part)[0] for part in parts]
-    return [it for ids in found for it in ids], list(accumulate(map(len, found[:-1])))
+    ids_by_part = [text.encode_with_offsets(part)[0] for part in parts]
+    return [token for ids in ids_by_part for token in ids], list(accumulate(map(len, ids_by_part[:-1])))
 
 
 def _mark_answers(ids: list[int], begins: Sequence[int], text: Tokenizer) -> tuple[list[int], list[int]]:
@@ -138,27 +138,27 @@ class ChatJSONL(JSONObjects):
 
     def rows(self, path: str, advance: OnProgress) -> Iterator[Row]:
         """Yield the conversations of a file: messages up to the last one of the assistant."""
-        for where, found in self.objects(path, advance):
-            said = _read_messages(json_field(found, self.messages, where), where)
-            answers = [at for at, (role, _) in enumerate(said) if role == ASSISTANT]
+        for where, record in self.objects(path, advance):
+            conversation = _read_messages(json_field(record, self.messages, where), where)
+            answers = [at for at, (role, _) in enumerate(conversation) if role == ASSISTANT]
             if not answers:
                 raise ValueError(
                     f"{where}: no message has the role {ASSISTANT!r}: there is no answer to learn"
                 )
-            yield tuple(it for message in said[: answers[-1] + 1] for it in message)
+            yield tuple(part for message in conversation[: answers[-1] + 1] for part in message)
 
 
-def _read_messages(found: Any, where: str) -> list[tuple[str, str]]:
-    said = []
-    for message in found if isinstance(found, list) else [found]:
+def _read_messages(value: Any, where: str) -> list[tuple[str, str]]:
+    pairs = []
+    for message in value if isinstance(value, list) else [value]:
         pair = (message.get("role"), message.get("content")) if isinstance(message, dict) else (None, None)
         if not all(isinstance(it, str) for it in pair):
             raise ValueError(
                 f'{where}: messages must be a list of objects with a "role" and a "content", all strings; '
                 f"found {message!r:.60}"
             )
-        said.append((check_surrogates(str(pair[0]), where), check_surrogates(str(pair[1]), where)))
-    return said
+        pairs.append((check_surrogates(str(pair[0]), where), check_surrogates(str(pair[1]), where)))
+    return pairs
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -118,20 +118,20 @@ class UnknownLabelError(ValueError):
         self.label = label
 
 
-def label_ids(found: Sequence[str], labels: tuple[str, ...]) -> list[int]:
+def label_ids(names: Sequence[str], labels: tuple[str, ...]) -> list[int]:
     """Return the id of each label."""
-    for label in found:
-        if label not in labels:
-            raise UnknownLabelError(label, labels)
-    return [labels.index(label) for label in found]
+    for name in names:
+        if name not in labels:
+            raise UnknownLabelError(name, labels)
+    return [labels.index(name) for name in names]
 
 
 def sorted_labels(labels: Iterable[str]) -> tuple[str, ...]:
     """Return the different labels in order; ValueError if there are fewer than two."""
-    found = tuple(sorted(set(labels)))
-    if len(found) < 2:
+    names = tuple(sorted(set(labels)))
+    if len(names) < 2:
         raise ValueError(
-            f"the data has {'one label, ' + repr(found[0]) if found else 'no label'}: two or more "
+            f"the data has {'one label, ' + repr(names[0]) if names else 'no label'}: two or more "
             "are needed; is it the right column?"
         )
-    return found
+    return names

@@ -47,8 +47,8 @@ def mix(bits: Bits) -> Bits:
     mixed: Any = bits
     mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & MASK
-    found: Bits = mixed ^ (mixed >> 31)
-    return found
+    finished: Bits = mixed ^ (mixed >> 31)
+    return finished
 
 
 def random_permutation(count: int, *seed: int) -> Ints:

@@ -106,7 +106,7 @@ class Reallocation:
         worst = [word for word in torch.argsort(self.logp_V, stable=True).tolist() if self.logp_V[word] < 0.0]
         needy = [word for word in worst if counts[word] < self.settings.most][:limit]
         spared = iter(torch.argsort(self.usage_S, stable=True).tolist())
-        found: list[tuple[int, int]] = []
+        moves: list[tuple[int, int]] = []
         keeping = set(needy)
         for word in needy:
             sense = next((it for it in spared if counts[words[it]] > 1 and words[it] not in keeping), None)
@@ -114,8 +114,8 @@ class Reallocation:
                 break
             counts[words[sense]] -= 1
             counts[word] += 1
-            found.append((sense, word))
-        return found
+            moves.append((sense, word))
+        return moves
 
     @torch.no_grad()
     def _move(self, head: Kerbs, optimizer: Any, sense: int, word: int, update: int) -> None:

@@ -144,24 +144,24 @@ def recipe_warnings(
     `train` has its number of updates. `validates` is True if the data has a validation part, `rewarded` if an
     objective maximises a reward.
     """
-    found = []
+    warnings = []
     warmup, updates = to_dict(schedule).get("warmup", 0), train.updates
     if warmup > updates:
-        found.append(
+        warnings.append(
             f"schedule.warmup={warmup} is longer than the run of {updates} updates: the learning rate ends "
             f"at {schedule(updates, updates):.0%} of train.lr"
         )
     checkpoints = -(-updates // train.checkpoint_every)
     if train.final == "average" and train.average > checkpoints:
         some = f"{checkpoints} checkpoint{'s' * (checkpoints > 1)}"
-        found.append(f"train.average={train.average}, but the run has only {some}")
+        warnings.append(f"train.average={train.average}, but the run has only {some}")
     if train.final != "average" and train.average != TrainSettings.average:
-        found.append(f'train.average={train.average} has no effect: set train.final = "average" as well')
+        warnings.append(f'train.average={train.average} has no effect: set train.final = "average" as well')
     if train.patience is not None and not validates:
-        found.append("train.patience has no effect: the data has no part to validate on")
+        warnings.append("train.patience has no effect: the data has no part to validate on")
     if rewarded and validates and train.final == "best" and train.measure == "loss":
-        found.append(
+        warnings.append(
             'train.final = "best" keeps the weights with the best likelihood, which a reward may lower: set '
             'train.measure to "bleu" or "chrf", or train.final = "last"'
         )
-    return found
+    return warnings

@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
-from torch import Tensor
 
 from unspool.data.batch import Batch
 from unspool.interfaces import Clock
@@ -108,7 +107,7 @@ def apply_update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
     gradients = run.optimizer.gradients()
     # A shared gradient is the mean over the processes.
     scale = processes.size / weight
-    norm = gradient_norm(run, gradients) * scale
+    norm = float(processes.full_tensor(torch.nn.utils.get_total_norm(gradients))) * scale
     if not (math.isfinite(total) and math.isfinite(norm)):
         raise explain_divergence(run, objective, work, total, norm)
     if settings.clip and norm > settings.clip:
@@ -124,8 +123,3 @@ def apply_update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
     means = total / weight, nll / weight
     done = Update(run.clock, *means, weight, norm, lr, took, stops > 0, accuracy=accuracy, parts=parts)
     return done, batch
-
-
-def gradient_norm(run: Run, gradients: list[Tensor]) -> float:
-    """Return √Σg² over all parameters and processes."""
-    return float(run.processes.full_tensor(torch.nn.utils.get_total_norm(gradients)))
