@@ -138,13 +138,14 @@ def peak_gigabytes(*options):
 def test_the_command_uses_the_stated_memory(guide):
     """Compared with a small model, because libraries differ between machines."""
     by_help, _, _ = stated(guide)
+    small = peak_gigabytes("--model", "bible")
     for how in ("float32", "int8", "stored"):
-        asked = ("--model", "smollm2", "--weights", how.replace(" ", "-"))
-        peak_gigabytes(*asked)  # compiles the kernels, which takes memory
-        more = peak_gigabytes(*asked) - peak_gigabytes("--model", "bible")
-        assert more == pytest.approx(by_help["smollm2", how][1] - by_help["bible", "float32"][1], abs=0.08), (
-            how
-        )
+        options = ("--model", "smollm2", "--weights", how.replace(" ", "-"))
+        expected = by_help["smollm2", how][1] - by_help["bible", "float32"][1]
+        more = peak_gigabytes(*options) - small
+        if more > expected + 0.08:  # the first run may have compiled kernels, which takes memory
+            more = peak_gigabytes(*options) - small
+        assert more == pytest.approx(expected, abs=0.08), how
 
 
 # Installing
