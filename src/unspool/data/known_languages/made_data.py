@@ -30,6 +30,8 @@ from unspool.data.rows import Data, Row
 from unspool.tokenization.tokenizer import Tokenizer
 
 MAX_DRAWS = 10_000
+MAX_KEPT_ROWS = 20_000
+"""Parts of at most so many rows stay in memory, because preparing data reads them two or three times."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +56,20 @@ class SyntheticData(Checked, Data):
         """Sample a row of a part, "train" or "valid"."""
 
     def _rows(self, part: str, count: int) -> Iterator[Row]:
+        if count > MAX_KEPT_ROWS:
+            return self._sample_rows(part, count)
+        if part not in self._kept_rows:
+            self._kept_rows[part] = tuple(self._sample_rows(part, count))
+        return iter(self._kept_rows[part])
+
+    def _sample_rows(self, part: str, count: int) -> Iterator[Row]:
         rng = Random(f"{part} {self.seed}")
         for _ in range(count):
             yield self.sample_row(rng, part)
+
+    @cached_property
+    def _kept_rows(self) -> dict[str, tuple[Row, ...]]:
+        return {}
 
 
 @dataclass(frozen=True, kw_only=True)
