@@ -13,7 +13,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("lab")
 
 
-def test_every_claim_is_measured_quickly(folder, capsys):
+def test_every_claim_has_a_quick_measurement(folder, capsys):
     assert main(["lab", "run", "--all", "--quick", "--folder", str(folder), "--json"]) == 0
     out, err = capsys.readouterr()
     found = [json.loads(line) for line in out.splitlines()]
@@ -22,7 +22,7 @@ def test_every_claim_is_measured_quickly(folder, capsys):
     assert "failed" not in err
 
 
-def test_it_makes_a_page(folder, tmp_path, capsys):
+def test_the_report_has_a_figure_of_every_claim(folder, tmp_path, capsys):
     argv = ["lab", "report", "--quick", "--folder", str(folder), "--markdown", str(tmp_path / "lab.md")]
     assert main(argv) == 0
     assert "not measured yet" not in capsys.readouterr().err

@@ -11,7 +11,7 @@ from unspool.data.known_languages.made_data import is_for_validation
 from unspool.data.known_languages.tasks import TASKS
 from unspool.training import train
 
-LONGEST, HELD_OUT = 8, 400
+LONGEST, HELD_OUT = 6, 400
 RNN = {"kind": "rnn_seq2seq", "width": 32, "context_kind": "additive"}
 TRANSFORMER = {
     "kind": "transformer_seq2seq",
@@ -23,7 +23,7 @@ TRANSFORMER = {
     # Rotary positions turn what a side says to itself; to find the same place on the other side takes longer.
     "positions": "sinusoidal",
 }
-MODELS = {"rnn": (RNN, 300, 1e-2), "transformer": (TRANSFORMER, 500, 5e-3)}
+MODELS = {"rnn": (RNN, 200, 1e-2), "transformer": (TRANSFORMER, 350, 5e-3)}
 """With their updates and learning rate."""
 
 
@@ -54,9 +54,9 @@ def learnt(task, kind):
 
 def held_out(task, count=HELD_OUT, shortest=1):
     """Different pairs, from the tenth of all sources that nothing is learnt from."""
-    task, dice, found = TASKS[task](shortest=shortest, longest=LONGEST), Random(1), {}
+    task, rng, found = TASKS[task](shortest=shortest, longest=LONGEST), Random(1), {}
     while len(found) < count:
-        source, target = task.pair(dice)
+        source, target = task.pair(rng)
         if is_for_validation(source):
             found[source] = target
     return found
@@ -78,7 +78,7 @@ def test_a_task_is_learnt(task, kind):
     assert sum(right) >= 0.99 * HELD_OUT
 
 
-def looked(model, task):
+def attention_to_source(model, task):
     """Where the model looks when it says each symbol of the answers: (rows, symbols, symbols)."""
     pairs = held_out(task, 50, shortest=LONGEST)
     targets = torch.tensor([model.tokenizer.encode(target) for target in pairs.values()])
@@ -93,7 +93,7 @@ def looked(model, task):
 
 @pytest.mark.parametrize(("task", "kind"), [("copy", "transformer"), ("reverse", "rnn")])
 def test_attention_follows_what_is_copied(task, kind):
-    attention = looked(learnt(task, kind), task)
+    attention = attention_to_source(learnt(task, kind), task)
     torch.testing.assert_close(attention.sum(-1), torch.ones(50, LONGEST))
     # EOS ends the source: it is the last column.
     symbols = attention[..., :LONGEST]
@@ -108,21 +108,21 @@ GOOD = ["good", "great", "lovely", "clever", "warm", "bright", "fine", "superb"]
 BAD = ["bad", "poor", "dull", "cold", "slow", "weak", "grim", "bland"]
 
 
-def review(dice):
+def review(rng):
     """What counts is said after "but", and "not" turns it round: words alone do not tell the verdict."""
     clauses, verdict = [], False
     for _ in range(2):
-        good, turned = dice.random() < 0.5, dice.random() < 0.5
-        word = dice.choice(GOOD if good else BAD)
-        clauses.append(f"the {dice.choice(THINGS)} was {'not ' if turned else ''}{word}")
+        good, turned = rng.random() < 0.5, rng.random() < 0.5
+        word = rng.choice(GOOD if good else BAD)
+        clauses.append(f"the {rng.choice(THINGS)} was {'not ' if turned else ''}{word}")
         verdict = good != turned
     return " but ".join(clauses), "praise" if verdict else "blame"
 
 
 def differing(make, count):
-    dice, found = Random(1), {}
+    rng, found = Random(1), {}
     while len(found) < count:
-        text, label = make(dice)
+        text, label = make(rng)
         found[text] = label
     return list(found.items())
 
@@ -143,16 +143,16 @@ BOTH = ["fish", "watch", "drink", "plant", "paint", "land", "play", "work"]
 """Nouns after an article or an adjective, verbs after a pronoun or an adverb."""
 
 
-def tagged(dice):
+def tagged(rng):
     words = []
-    for _ in range(dice.randint(1, 3)):
+    for _ in range(rng.randint(1, 3)):
         words += [("and", "CONJ")] if words else []
-        words.append((dice.choice(["they", "we", "you", "people"]), "PRON"))
-        words += [(dice.choice(["often", "never", "now"]), "ADV")] if dice.random() < 0.4 else []
-        words.append((dice.choice([*BOTH, "see", "want"]), "VERB"))
-        words.append((dice.choice(["the", "a", "this"]), "DET"))
-        words += [(dice.choice(["old", "small", "red"]), "ADJ")] if dice.random() < 0.4 else []
-        words.append((dice.choice([*BOTH, "house", "river"]), "NOUN"))
+        words.append((rng.choice(["they", "we", "you", "people"]), "PRON"))
+        words += [(rng.choice(["often", "never", "now"]), "ADV")] if rng.random() < 0.4 else []
+        words.append((rng.choice([*BOTH, "see", "want"]), "VERB"))
+        words.append((rng.choice(["the", "a", "this"]), "DET"))
+        words += [(rng.choice(["old", "small", "red"]), "ADJ")] if rng.random() < 0.4 else []
+        words.append((rng.choice([*BOTH, "house", "river"]), "NOUN"))
     return tuple(" ".join(column) for column in zip(*words, strict=True))
 
 

@@ -65,16 +65,16 @@ def trained(tmp_path, monkeypatch):
     return train
 
 
-def right(model, task, count):
-    dice = Random(0)
-    pairs = [task.pair(dice) for _ in range(count)]
+def share_right(model, task, count):
+    rng = Random(0)
+    pairs = [task.pair(rng) for _ in range(count)]
     outs = us.generate(model, [source for source, _ in pairs], us.Greedy(), max_new_tokens=40)
     return sum(out.text == target for out, (_, target) in zip(outs, pairs, strict=True)) / count
 
 
 def test_a_transformer_learns_to_translate_dates(trained, curve_pictures):
     model, _, folder = trained("translation")
-    assert right(model, TASKS["dates"](first_year=1800), 100) >= 0.95
+    assert share_right(model, TASKS["dates"](first_year=1800), 100) >= 0.95
     assert {path.name for path in folder.iterdir()} >= {
         "recipe.toml", "config.json", "model.safetensors", "tokenizer.json", "curves.jsonl", "curves.svg",
     }  # fmt: skip
@@ -85,7 +85,7 @@ def test_a_transformer_learns_to_translate_dates(trained, curve_pictures):
 @pytest.mark.long
 def test_attention_learns_to_reverse_rows(trained):
     model, _, _ = trained("translation_rnn")
-    assert right(model, TASKS["reverse"](), 100) >= 0.8
+    assert share_right(model, TASKS["reverse"](), 100) >= 0.8
 
 
 @pytest.mark.long
@@ -95,8 +95,8 @@ def test_a_language_model_comes_near_the_entropy_of_its_language(trained):
     assert recipe.data.known == language
     assert model.tokenizer.vocab_size == language.vocab_size
     curves = [json.loads(line) for line in (folder / "curves.jsonl").read_text().splitlines()]
-    dice = Random(5)
-    sentences = [language.sample(dice) for _ in range(300)]
+    rng = Random(5)
+    sentences = [language.sample(rng) for _ in range(300)]
     tokens = sum(len(sentence) + 1 for sentence in sentences)
     truth = -sum(language.log_prob(sentence) for sentence in sentences) / tokens
     assert truth < curves[-1]["valid"] < truth + 1.0
