@@ -6,7 +6,7 @@ import pytest
 
 from unspool.config import build, to_dict
 from unspool.data import Bucketed, Data, OwnTokenizer, prepare
-from unspool.data.known_languages import LANGUAGES
+from unspool.data.known_languages import LANGUAGES, made_data
 from unspool.data.known_languages.made_data import LanguageData, TaskData, is_for_validation
 from unspool.data.known_languages.tasks import TASKS
 from unspool.data.reading import no_progress
@@ -24,6 +24,22 @@ def test_a_language_gives_lines_that_it_can_speak(kind):
     for (line,) in train + valid:
         assert math.isfinite(data.known.log_prob(codec.encode(line)))
     assert isinstance(data, OwnTokenizer)
+
+
+@pytest.mark.parametrize(("most", "drawn"), [(30, 30), (29, 60)])
+def test_only_rows_of_small_data_are_kept(most, drawn, monkeypatch):
+    rows = []
+
+    class Counted(LanguageData):
+        def sample_row(self, rng, part):
+            rows.append(super().sample_row(rng, part))
+            return rows[-1]
+
+    monkeypatch.setattr(made_data, "MAX_KEPT_ROWS", most)
+    data = Counted(train=30, valid=5)
+    first, second = (list(data.train_rows(no_progress)) for _ in range(2))
+    assert first == second == rows[:30]
+    assert len(rows) == drawn
 
 
 def test_noise_makes_sentences_that_the_language_alone_cannot_speak():
