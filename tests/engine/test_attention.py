@@ -5,7 +5,6 @@ import torch
 import torch.nn.functional as F
 
 from unspool.engine.attention import (
-    SCRATCH_FLOATS,
     SPAN,
     AttentionInputs,
     KVLayout,
@@ -13,6 +12,7 @@ from unspool.engine.attention import (
     heads_per_chunk,
     kv_layout,
     offset_in_block,
+    scratch_floats,
     store_heads,
 )
 from unspool.engine.attention_tiles import BLOCK
@@ -22,7 +22,7 @@ as_a_rule = numba.njit(lambda kv_heads, width: kv_layout(kv_heads, width))
 
 @numba.njit
 def run(heads, H, view, q, size, rows, which, out):
-    attend(heads, H, 0, view, q, size, rows, which, np.empty(SCRATCH_FLOATS, np.float32), out)
+    attend(heads, H, 0, view, q, size, rows, which, np.empty(scratch_floats(heads), np.float32), out)
 
 
 def whole(kv, starts, since, length, cap=0.0, numbers=(), buckets=(), position=0, heads=0):
@@ -173,6 +173,19 @@ def test_stored_heads_are_found_by_attention():
     assert np.count_nonzero(kv) == 7
 
 
+def test_heads_are_stored_as_float16():
+    heads = KVLayout(1, 3, 2, 2, np.float32(1), True)
+    halves, x = np.zeros((2, BLOCK * 14), np.float16), np.arange(1, 10, dtype=np.float32) / 3
+    memory, block = halves.reshape(-1).view(np.float32), BLOCK * 7
+    stored(x, 1, heads, 0, 1, BLOCK + 4, memory, block)
+    stored(x, 4, heads, 1, 1, BLOCK + 4, memory, block)
+    layer = halves[1, BLOCK * 7 :]
+    assert layer[: 3 * BLOCK].reshape(3, BLOCK)[:, 4].tolist() == x[1:4].astype(np.float16).tolist()
+    assert layer[3 * BLOCK + 8 : 3 * BLOCK + 10].tolist() == x[4:6].astype(np.float16).tolist()
+    assert layer[5 * BLOCK + 8 : 5 * BLOCK + 10].tolist() == x[6:8].astype(np.float16).tolist()
+    assert np.count_nonzero(halves) == 7
+
+
 NONE = np.empty(0, np.float32), np.empty(0, np.int64)
 
 
@@ -226,6 +239,28 @@ def test_the_rows_of_a_prompt_are_bit_identical_to_single_rows(width, window, gr
         want = F.scaled_dot_product_attention(query, torch.from_numpy(k[seen]), torch.from_numpy(v[seen]))
         found = together.reshape(rows, H, width)[n, group:]
         np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("window", [1000, 150])
+@pytest.mark.parametrize("kept", [(2, 20, 2, 20), (1, 33, 2, 16)])
+def test_a_float16_cache_equals_a_float32_cache_of_the_same_numbers(kept, window):
+    """Bit by bit, for the rows of a prompt and for single rows."""
+    rng = np.random.default_rng(0)
+    rows, first, H = 7, SPAN - 3, 6
+    size = BLOCK * (kept[0] * kept[1] + kept[2] * kept[3])
+    halves = rng.normal(size=10 * size).astype(np.float16)
+    starts = rng.permutation(10)[None] * size
+    q = rng.normal(size=rows * H * kept[1]).astype(np.float32)
+    lengths, sequences = np.arange(first, first + rows), np.zeros(rows, np.int64)
+    outs = np.full((3, rows * H * kept[3]), np.nan, np.float32)
+    for out, half, step in zip(outs, (False, True, True), (rows, rows, 1), strict=True):
+        kv, at = (halves.view(np.float32), starts // 2) if half else (halves.astype(np.float32), starts)
+        view = AttentionInputs(kv, at, sequences, lengths, True, window, 0.0, *NONE, lengths, 0)
+        for n in range(0, rows, step):
+            run(KVLayout(*kept, np.float32(1), half), H, view, q, H * kept[1], (n, n + step), (0, 2), out)
+    assert np.isfinite(outs).all()
+    np.testing.assert_array_equal(outs[1], outs[0])
+    np.testing.assert_array_equal(outs[2], outs[0])
 
 
 cut = numba.njit(lambda values, rows, threads: heads_per_chunk(values, rows, threads))

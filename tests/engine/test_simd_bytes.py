@@ -1,5 +1,6 @@
 import numba
 import numpy as np
+import pytest
 
 from unspool.engine import simd_bytes
 from unspool.engine.simd import WIDTH, store
@@ -50,6 +51,27 @@ def converted(octets):
     y = np.empty(WIDTH, np.float32)
     store(y, 0, simd_bytes.float16_to_float32(simd_bytes.load_uint16(octets, 0)))
     return y
+
+
+@numba.njit
+def halved(x):
+    y = np.empty(x.size, np.uint16)
+    for i in range(x.size):
+        y[i] = simd_bytes.float_to_half(x[i])
+    return y
+
+
+@pytest.mark.parametrize("has_f16c", [True, False])
+def test_numbers_are_rounded_to_the_nearest_float16(monkeypatch, has_f16c):
+    monkeypatch.setattr(simd_bytes, "HAS_F16C", has_f16c and simd_bytes.HAS_F16C)
+    rng = np.random.default_rng(0)
+    x = (rng.standard_normal(4000) * 10.0 ** rng.uniform(-9, 5, 4000)).astype(np.float32)
+    ties = np.float32([1 + 2**-11, 1 + 3 * 2**-11, -2049, 2**-25, 3 * 2**-25])
+    x = np.concatenate([x, ties, np.float32([0.0, -0.0, 65519, 1e30, -np.inf])])
+    want = np.clip(x, -65504, 65504).astype(np.float16)
+    found = numba.njit(halved.py_func)(x).view(np.float16)
+    np.testing.assert_array_equal(found, want)
+    assert np.isnan(numba.njit(halved.py_func)(np.float32([np.nan])).view(np.float16)).all()
 
 
 def test_float16_is_right_without_f16c(monkeypatch):

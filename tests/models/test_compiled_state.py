@@ -17,13 +17,18 @@ GEMMA = {
 KEYLESS = {"attention": "keyless", "positions": "learned"}
 
 
+@pytest.fixture(params=["float32", "float16"])
+def kv_cache(request):
+    return request.param
+
+
 @pytest.fixture(params=[{}, GEMMA, KEYLESS], ids=["llama", "gemma", "keyless"])
-def model(request):
+def model(request, kv_cache):
     torch.manual_seed(0)
     sizes = {"vocab_size": 17, "width": 16, "layers": 2, "heads": 4, "kv_heads": 2, "inner_width": 20}
-    shape = TransformerConfig(**sizes, head_width=4, context=99, **request.param)
+    shape = TransformerConfig(**sizes, head_width=4, context=200, **request.param)
     model = shape.build().eval()
-    model.engine = "compiled"
+    model.engine, model.kv_cache = "compiled", kv_cache
     return model
 
 
@@ -66,3 +71,22 @@ def test_samples_of_one_prompt_share_it(model):
     state = state.select(torch.zeros(16, dtype=torch.long))
     _, state = model.step(state, torch.arange(16))
     assert state.kv_cache.used == before + 16  # one block each, for what they do not share
+
+
+def test_a_float16_cache_takes_half_the_memory_at_nearly_the_same_probabilities(model):
+    found = {}
+    for model.kv_cache in ("float32", "float16"):
+        step, state = model.start([list(range(3, 17)) * 12])  # more than a span
+        found[model.kv_cache] = step.logp_NV, model.forking.bytes_held(state, torch.tensor([0]))
+    (exact, whole), (rounded, half) = found.values()
+    assert half == whole // 2
+    assert not torch.equal(exact, rounded)
+    assert torch.allclose(exact, rounded, atol=2e-2)
+
+
+def test_caches_of_different_formats_cannot_be_joined(model):
+    _, state = model.start([[1, 2, 3]])
+    model.kv_cache = "float16" if model.kv_cache == "float32" else "float32"
+    _, other = model.start([[1, 2, 3]])
+    with pytest.raises(ValueError, match="different formats"):
+        model.joining.join([state, other])

@@ -15,6 +15,9 @@ these sums depends on the row alone.
 For each key head, a layer's block holds the keys (key width, BLOCK), transposed, and then the values (BLOCK,
 value width) of each value head that belongs to it: usually one. In keyless attention, where a token's input
 is its key, all value heads belong to the one key head.
+
+Keys and values may be stored as float16. The span of a value head is then converted to float32 before its
+scores are computed; all sums are in float32.
 """
 
 from __future__ import annotations
@@ -24,8 +27,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unspool.engine.attention_tiles import BLOCK, score_tile, value_tile
-from unspool.engine.kernel import INT64_ZERO, floats_at, inline_kernel, ints_at, kernel, stack_alloc
+from unspool.engine.kernel import (
+    INT64_ZERO,
+    bytes_at,
+    floats_at,
+    inline_kernel,
+    ints_at,
+    kernel,
+    stack_alloc,
+    uint16_at,
+)
 from unspool.engine.layers import soft_cap
+from unspool.engine.memory import MAX_STACK_FLOATS
 from unspool.engine.simd import (
     WIDTH,
     copy_floats,
@@ -43,6 +56,7 @@ from unspool.engine.simd import (
     vmul,
     vsum,
 )
+from unspool.engine.simd_bytes import float16_to_float32, float_to_half, load_uint16
 from unspool.engine.step_memory import CacheAndPositions, StepTokens, Workspace
 from unspool.engine.threads import chunk_phase
 from unspool.engine.weight_table import INPUTS, OUTPUTS, QKV, RELATIVE, WEIGHT, ModelShape
@@ -57,8 +71,12 @@ SCORE_STRIDE = SPAN + WIDTH
 SCORE_FLOATS = MAX_QUERIES * SCORE_STRIDE
 AT, TO, SINCE, LENGTH, ROW, HEAD = (k * MAX_QUERIES for k in range(6))
 """Lists of a pass: offset in q, offset in out, first token, token behind the last one, row and head."""
-SCRATCH_FLOATS: Any = np.int64(SCORE_FLOATS + 2 * 6 * MAX_QUERIES)
-"""Scratch of a thread: the scores, and these lists of int64."""
+SPAN_STARTS = 6 * MAX_QUERIES
+"""The list behind them: the offset of each block of a converted span."""
+SCRATCH_FLOATS: Any = np.int64(SCORE_FLOATS + 2 * (SPAN_STARTS + SPAN // BLOCK))
+"""Scratch of a thread: the scores, and these lists of int64. Behind it, a span converted to float32."""
+MAX_HALF_WIDTH = MAX_STACK_FLOATS // SPAN
+"""Numbers of a key and a value together in a float16 cache, at most: converted spans are on the stack."""
 CACHE_LINE_FLOATS = 16
 NO_TOKEN: Any = np.int64(2**62)
 """A position behind every token."""
@@ -103,12 +121,14 @@ class KVLayout(NamedTuple):
     value_width: int
     scale: Any
     """Factor of the scores."""
+    half: bool = False
+    """They are stored as float16; offsets in a block count numbers, offsets of blocks float32."""
 
 
 @inline_kernel
 def kv_layout(kv_heads: int, width: int) -> KVLayout:
     """Equally many key and value heads of one width."""
-    return KVLayout(kv_heads, width, kv_heads, width, ONE / np.sqrt(np.float32(width)))
+    return KVLayout(kv_heads, width, kv_heads, width, ONE / np.sqrt(np.float32(width)), False)
 
 
 @inline_kernel
@@ -116,7 +136,14 @@ def self_kv_layout(shape: Any) -> KVLayout:
     """The layout of a model's self-attention."""
     K, I = shape.kv_heads, shape.head_width  # noqa: E741
     keys, width = 1 if shape.keyless else K, shape.width if shape.keyless else I
-    return KVLayout(keys, width, K, I, ONE if shape.keyless else ONE / np.sqrt(np.float32(I)))
+    scale = ONE if shape.keyless else ONE / np.sqrt(np.float32(I))
+    return KVLayout(keys, width, K, I, scale, shape.half_cache)
+
+
+@inline_kernel
+def scratch_floats(layout: KVLayout) -> int:
+    """The size of the scratch of `attend`."""
+    return SCRATCH_FLOATS + (SPAN * (layout.key_width + layout.value_width) if layout.half else 0)
 
 
 @inline_kernel
@@ -205,15 +232,15 @@ def _score(
 
 @kernel
 def _sum_values(
-    first: int, last: int, start: int, kv: Any, starts: Any, values: int, width: int, p: Any, lists: Any,
-    out: Any,
+    first: int, last: int, start: int, kv: Any, starts: Any, block: int, values: int, width: int, p: Any,
+    lists: Any, out: Any,
 ) -> None:  # fmt: skip
     """Add the values of a span to the outputs of the queries first … last − 1.
 
     The tokens that all queries of a tile attend to are added together. The tokens before and behind them
     are added for each query, so that a masked token never enters a sum, not even with weight 0.
     """
-    j, block = first, start // BLOCK
+    j = first
     while j < last:
         R = 6 if last - j >= 6 else 3 if last - j >= 3 else 1
         low, high = INT64_ZERO, INT64_ZERO + SPAN
@@ -310,6 +337,29 @@ def _read_ahead(
 
 
 @kernel
+def _convert_span(
+    layout: KVLayout, layer: int, head: int, kv: Any, starts: Any, block: int, first: int, last: int,
+    span: Any, span_starts: Any,
+) -> None:  # fmt: skip
+    """Convert a value head's part of the blocks first … last − 1 of a span from float16 to float32.
+
+    A converted block holds the keys, then the values.
+    """
+    key_numbers, value_numbers = BLOCK * layout.key_width, BLOCK * layout.value_width
+    halves, each = bytes_at(kv.ctypes.data, 4 * kv.size), layout.values // layout.keys
+    keys = offset_in_block(layout, layer, head // each, INT64_ZERO)
+    values = offset_in_block(layout, layer, head, INT64_ZERO + 1)
+    for b in range(first, last):
+        at, to = 4 * starts[block + b], b * (key_numbers + value_numbers)
+        span_starts[b] = to
+        for i in range(0, key_numbers, WIDTH):
+            store(span, to + i, float16_to_float32(load_uint16(halves, at + 2 * (keys + i))))
+        to += key_numbers
+        for i in range(0, value_numbers, WIDTH):
+            store(span, to + i, float16_to_float32(load_uint16(halves, at + 2 * (values + i))))
+
+
+@kernel
 def _attend_pass(
     layout: KVLayout, H: int, layer: int, inputs: AttentionInputs, q: Any, size: int, rows: Any, heads: Any,
     p: Any, out: Any,
@@ -319,7 +369,9 @@ def _attend_pass(
     There are at most MAX_QUERIES queries in all.
     """
     (row, last), (low, high, first_query, last_query), group = rows, heads, H // layout.values
-    lists = ints_at(p.ctypes.data + 4 * SCORE_FLOATS, 6 * MAX_QUERIES)
+    lists = ints_at(p.ctypes.data + 4 * SCORE_FLOATS, SPAN_STARTS)
+    span_starts = ints_at(p.ctypes.data + 4 * SCORE_FLOATS + 8 * SPAN_STARTS, SPAN // BLOCK)
+    span = floats_at(p.ctypes.data + 4 * SCRATCH_FLOATS, scratch_floats(layout) - SCRATCH_FLOATS)
     each, count = layout.values // layout.keys, (last - row) * (last_query - first_query)
     since: Any = NO_TOKEN
     length, j = INT64_ZERO, INT64_ZERO
@@ -335,21 +387,26 @@ def _attend_pass(
                 )
                 lists[SINCE + j], lists[LENGTH + j], lists[ROW + j], lists[HEAD + j] = begin, end, n, head
                 j += 1
-    starts = inputs.starts[inputs.sequences[row]]
+    own_starts = inputs.starts[inputs.sequences[row]]
     for start in range(since // SPAN * SPAN, length, SPAN):
-        block = start // BLOCK
+        kv, starts, block = inputs.kv, own_starts, start // BLOCK
         first, behind = max(since - start, 0) // BLOCK, (min(SPAN, length - start) + BLOCK - 1) // BLOCK
-        if last - row == 1:
+        if last - row == 1 and not layout.half:
             begin = offset_in_block(layout, layer, low // each, INT64_ZERO)
             end = offset_in_block(layout, layer, high - 1, INT64_ZERO + 1) + BLOCK * layout.value_width
             _read_ahead(inputs, starts, block + first, block + behind, begin, end, p)
         for value_head in range(low, high):
             keys = offset_in_block(layout, layer, value_head // each, INT64_ZERO)
             values = offset_in_block(layout, layer, value_head, INT64_ZERO + 1)
+            if layout.half:
+                place = start // BLOCK
+                _convert_span(
+                    layout, layer, value_head, inputs.kv, own_starts, place, first, behind, span, span_starts
+                )
+                kv, starts, block, keys = span, span_starts, INT64_ZERO, INT64_ZERO
+                values = BLOCK * layout.key_width
             j0 = (value_head - low) * count
-            _score(
-                q, lists, j0, j0 + count, layout.key_width, inputs.kv, starts, block, first, behind, keys, p
-            )
+            _score(q, lists, j0, j0 + count, layout.key_width, kv, starts, block, first, behind, keys, p)
             for j in range(j0, j0 + count):
                 before, tokens = max(lists[SINCE + j] - start, 0), min(SPAN, lists[LENGTH + j] - start)
                 if before < tokens:
@@ -369,7 +426,7 @@ def _attend_pass(
                     if p[p0 + RESCALE_SLOT] != ONE:
                         _scale_output(out, lists[TO + j], layout.value_width, p[p0 + RESCALE_SLOT], False)
             width = layout.value_width
-            _sum_values(j0, j0 + count, start, inputs.kv, starts, values, width, p, lists, out)
+            _sum_values(j0, j0 + count, start, kv, starts, block, values, width, p, lists, out)
     for j in range((high - low) * count):
         _scale_output(out, lists[TO + j], layout.value_width, p[j * SCORE_STRIDE + NORM_SLOT], True)
 
@@ -381,7 +438,7 @@ def attend(
 ) -> None:  # fmt: skip
     """Attention of a range of rows and a range of value heads: out (rows, H, value width).
 
-    The queries of row n start at q[n · size]; p is a buffer of SCRATCH_FLOATS. Several rows of a sequence
+    The queries of row n start at q[n · size]; p is a buffer of `scratch_floats`. Several rows of a sequence
     take one head after another; a single row takes several heads at once, whose keys and values are
     neighbours.
     """
@@ -417,16 +474,21 @@ def store_heads(
     x: Any, at: int, layout: KVLayout, value: int, layer: int, position: int, kv: Any, block: int
 ) -> None:
     """Copy the keys, or, if `value` is 1, the values, from x[at] on to their position in a block."""
+    halves = uint16_at(kv.ctypes.data, 2 * kv.size)
     count = layout.values if value else layout.keys
     width = layout.value_width if value else layout.key_width
     place = position % BLOCK * (width if value else 1)
     for head in range(count):
-        begin, to = at + head * width, block + offset_in_block(layout, layer, head, value) + place
-        if value:
+        begin, offset = at + head * width, offset_in_block(layout, layer, head, value) + place
+        to, stride = (2 * block if layout.half else block) + offset, 1 if value else BLOCK
+        if layout.half:
+            for i in range(width):
+                halves[to + i * stride] = float_to_half(x[begin + i])
+        elif value:
             copy_floats(x, begin, kv, to, width)
         else:
             for i in range(width):
-                kv[to + i * BLOCK] = x[begin + i]
+                kv[to + i * stride] = x[begin + i]
 
 
 ROWS_PER_CHUNK = 16
@@ -460,7 +522,7 @@ def self_attention(
         context.kv, context.starts, rows.sequences, rows.attended, True, context.tables.windows[layer],
         shape.attention_cap, relative_bias, context.tables.buckets, rows.positions, relative[INPUTS],
     )  # fmt: skip
-    p = floats_at(stack_alloc(SCRATCH_FLOATS), SCRATCH_FLOATS)
+    p = floats_at(stack_alloc(scratch_floats(layout)), scratch_floats(layout))
     row_count = min(ROWS_PER_CHUNK, max(1, count // (2 * threads)))
     each = heads_per_chunk(layout.values, count, threads)
     chunks = (count + row_count - 1) // row_count * (layout.values // each)

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from unspool.engine import weight_table
+from unspool.engine.attention import MAX_HALF_WIDTH
 from unspool.engine.engine_choice import logit_cap, softmax_head
 from unspool.engine.stored_softmax import TiedStoredSoftmax
 from unspool.engine.stored_weights import StoredMatrix, StoredWeight
@@ -75,7 +76,22 @@ def _engine(model: TransformerLM | TransformerSeq2Seq, tables: PositionTables) -
     if words is not None:
         _put_matrix(weights, layers, weight_table.HEAD, words)
     shape = _shape(model.config, layers, model.vocab_size)
-    return TransformerEngine(shape._replace(logit_cap=logit_cap(model)), weights, tables)
+    shape = shape._replace(logit_cap=logit_cap(model), half_cache=_has_half_cache(model, shape, weights))
+    return TransformerEngine(shape, weights, tables)
+
+
+def _has_half_cache(
+    model: TransformerLM | TransformerSeq2Seq, shape: ModelShape, weights: WeightTable
+) -> bool:
+    """True if the KV cache is float16: as set, else if some weights are stored."""
+    if shape.key_width + shape.head_width > MAX_HALF_WIDTH:
+        if model.kv_cache == "float16":
+            raise ValueError(
+                f"kv_cache='float16' supports keys and values of {MAX_HALF_WIDTH} numbers together, not "
+                f"{shape.key_width + shape.head_width}: choose float32 or None"
+            )
+        return False
+    return model.kv_cache == "float16" or (model.kv_cache is None and weights.has_stored())
 
 
 def compiled_encoder(model: TransformerSeq2Seq) -> EncoderEngine:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 EngineName = Literal["torch", "compiled"]
 ENGINES: tuple[EngineName, ...] = ("torch", "compiled")
+KVCacheFormat = Literal["float32", "float16"]
+KV_CACHES: tuple[KVCacheFormat, ...] = ("float32", "float16")
 COMPILED_HEADS = (Softmax, TiedSoftmax, StoredSoftmax, TiedStoredSoftmax)
 
 ModuleSpec = Mapping[str, Any]
@@ -47,6 +49,15 @@ def parse_engine(name: str | None) -> EngineName | None:
             f"engine {name!r:.40} is unknown: choose from {', '.join(ENGINES)}, or None for the best"
         )
     return engine
+
+
+def parse_kv_cache(name: str | None) -> KVCacheFormat | None:
+    """Check the name of a format of the KV cache; None leaves the choice to the weights."""
+    kv_cache = find_word(name, KV_CACHES)
+    if kv_cache is None and name is not None:
+        known = ", ".join(KV_CACHES)
+        raise ValueError(f"kv_cache {name!r:.40} is unknown: choose from {known}, or None for the best")
+    return kv_cache
 
 
 def module_spec(model: nn.Module) -> ModuleSpec:
@@ -96,13 +107,13 @@ class CachedChoice:
 _CHOICES: WeakKeyDictionary[nn.Module, CachedChoice] = WeakKeyDictionary()
 
 
-def fingerprint(model: nn.Module) -> list[Any]:
-    """The modules, addresses of parameters, hooks and dropouts of a model: all that an obstacle depends on.
+def fingerprint(model: SequenceModel) -> list[Any]:
+    """The modules, addresses of parameters, hooks and dropouts of a model: all that its engines depend on.
 
     It takes a tenth of the time of looking for obstacles.
     """
     parts: list[Any] = [model]
-    marks: list[Any] = []
+    marks: list[Any] = [model.kv_cache]
     for part in parts:
         if part is None:
             continue

@@ -144,6 +144,8 @@ ints_at = _array_at(types.int64)
 """The int64 array at an address."""
 bytes_at = _array_at(types.uint8)
 """The uint8 array at (address, size)."""
+uint16_at = _array_at(types.uint16)
+"""The uint16 array at (address, size)."""
 
 
 def _stack_alloc(builder: Any, size: Any) -> Any:

@@ -83,7 +83,7 @@ class PagedKVCache:
     """The blocks of N rows."""
 
     block_size: int
-    """Floats of a block."""
+    """Floats of a block; two float16 take the place of one."""
     kv: NDArray[np.float32]
     blocks: NDArray[np.int64]
     """(N, max blocks of a row): the block numbers of each row, then NO_BLOCK."""
@@ -98,8 +98,9 @@ class PagedKVCache:
     def empty(cls, shape: ModelShape, rows: int) -> PagedKVCache:
         """A cache of empty rows."""
         per_token = shape.key_heads * shape.key_width + shape.kv_heads * shape.head_width
+        numbers = BLOCK * shape.layers * per_token
         kv, blocks, lengths = np.empty(0, np.float32), np.full((rows, 1), NO_BLOCK), np.zeros(rows, np.int64)
-        cache = cls(BLOCK * shape.layers * per_token, kv, blocks, lengths)
+        cache = cls(numbers // 2 if shape.half_cache else numbers, kv, blocks, lengths)
         cache._grow(max(MIN_BLOCKS, min(16 * rows, MAX_INITIAL_FLOATS // cache.block_size)))
         return cache
 
@@ -213,6 +214,8 @@ class PagedKVCache:
 
     def join(self, other: PagedKVCache) -> None:
         """Append the rows of another cache."""
+        if other.block_size != self.block_size:
+            raise ValueError("KV caches of different formats cannot be joined: use one kv_cache for both")
         theirs = np.unique(other.blocks[other.blocks != NO_BLOCK])
         while np.count_nonzero(self.users == 0) < len(theirs):
             self._grow(2 * len(self.users))

@@ -37,6 +37,8 @@ HAS_F16C = has_instruction("f16c")
 """Whether one instruction converts float16 to float32."""
 REBIAS = 2.0**112
 """The bits of a float16, shifted to their place in a float32, are too small by this factor."""
+MAX_HALF = 65504.0
+"""The largest float16."""
 INT_VECTOR = VectorType("IntVector", INTS)
 
 
@@ -53,6 +55,22 @@ def _halves_to_floats(builder: Any, bits: Any) -> Any:
     rebias = ir.Constant(kind, [REBIAS] * WIDTH if is_vector else REBIAS)
     value = builder.fmul(builder.bitcast(size, kind), rebias)
     return builder.bitcast(builder.or_(builder.bitcast(value, bits.type), sign), kind)
+
+
+def _float_to_half(builder: Any, x: Any) -> Any:
+    """The bits of the float16 nearest to a float32; beyond the largest float16, that one."""
+    for comparison, limit in ((">", MAX_HALF), ("<", -MAX_HALF)):
+        is_outside = builder.fcmp_ordered(comparison, x, FLOAT(limit))
+        x = builder.select(is_outside, FLOAT(limit), x)
+    if HAS_F16C:
+        return builder.bitcast(builder.fptrunc(x, ir.HalfType()), SHORT)
+    bits = builder.bitcast(x, INT)
+    size = builder.bitcast(builder.and_(bits, INT(0x7FFFFFFF)), FLOAT)
+    small = builder.bitcast(builder.fmul(size, FLOAT(1 / REBIAS)), INT)
+    is_odd = builder.and_(builder.lshr(small, INT(13)), INT(1))  # ties go to the even one
+    rounded = builder.lshr(builder.add(builder.add(small, INT(0xFFF)), is_odd), INT(13))
+    sign = builder.and_(builder.lshr(bits, INT(16)), INT(0x8000))
+    return builder.trunc(builder.or_(rounded, sign), SHORT)
 
 
 def packed_load(kind: Any, convert: Callable[[Any, Any], Any], result: Any, size: int) -> Callable[..., Any]:
@@ -84,6 +102,8 @@ load_float16 = packed_load(
 """A float16, as float32."""
 float16_to_float32 = instruction(_halves_to_floats, VECTOR, INT_VECTOR)
 """The lower 16 bits of each code, read as float16."""
+float_to_half = instruction(_float_to_half, types.uint16, types.float32)
+"""The bits of the float16 nearest to a number, within ±MAX_HALF; NaN stays NaN."""
 bfloat16_to_float32 = instruction(
     lambda builder, codes: builder.bitcast(builder.shl(codes, int_constant(16)), FLOATS), VECTOR, INT_VECTOR
 )

@@ -239,7 +239,9 @@ class EncoderEngine:
     def read(self, sources: Sequence[Sequence[int]], decoder: ModelShape) -> PagedKVCache:
         """The keys and values of every decoder layer, one row for each source."""
         lengths = np.array([len(source) for source in sources])
-        shape = decoder._replace(keyless=False)  # cross-attention always has keys
+        shape = decoder._replace(
+            keyless=False, half_cache=False
+        )  # cross-attention: float32, always with keys
         source_cache = PagedKVCache.empty(shape, len(sources))
         source_cache.reserve(lengths)
         source_cache.lengths = lengths

@@ -70,6 +70,8 @@ class ModelShape(NamedTuple):
     """Layers have cross-attention."""
     keyless: bool = False
     """Keyless attention: a layer's input is its key (`nn.attention`)."""
+    half_cache: bool = False
+    """The KV cache is float16."""
 
     @property
     def key_heads(self) -> int:
@@ -120,6 +122,10 @@ class WeightTable:
         """Copy the stacked biases again: their values may have changed since."""
         for stacked, biases in self._stacked:
             torch.cat(biases, out=stacked)
+
+    def has_stored(self) -> bool:
+        """True if some matrix is not float32."""
+        return bool((self.table[:, :, [at + FORMAT for at in range(0, PIECE * PIECES, PIECE)]] != 0).any())
 
     def prepared_words(self) -> int:
         """Words of a prepared row of the widest INT8 product's inputs."""

@@ -46,6 +46,7 @@ def load(
     dtype: str | torch.dtype = "float32",
     weights: str | None = None,
     engine: str | None = None,
+    kv_cache: str | None = None,
     trust_code: bool = False,
 ) -> Model:
     """Load a model: a run folder, a Hugging Face folder, a GGUF file, a built-in model, a model package or a
@@ -67,23 +68,34 @@ def load(
     best (see `model.engine`). Families that this package does not implement run on transformers, if it is
     installed, with a warning.
 
+    `kv_cache` is the format of the compiled engine's KV cache: "float32", "float16" (half the memory, faster
+    in long texts), or None for float16 beside "stored" and "int8" weights and float32 beside float32 weights.
+
     `trust_code` allows a run folder to name Python code, such as `kind = "my_package:MyHead"`
     (`unspool.plugins`).
     """
     with allow_code(trust_code):
-        return _load(check_name(name), device, dtype, weights, engine)
+        return _load(check_name(name), device, dtype, weights, engine, kv_cache)
 
 
-def _load(name: str, device: Any, dtype: Any, weights: str | None, engine: str | None) -> Model:
+def _load(
+    name: str, device: Any, dtype: Any, weights: str | None, engine: str | None, kv_cache: str | None
+) -> Model:
     if engine is not None and find_word(engine, (*ENGINES, *OTHER_ENGINES)) is None:
         known = ", ".join((*ENGINES, *OTHER_ENGINES))
         raise ValueError(f"engine {engine!r:.40} is unknown: choose from {known}, or None for the best")
     if engine in OTHER_ENGINES:
+        if kv_cache is not None:
+            raise ValueError(
+                f"kv_cache={kv_cache!r} needs this package's own engines: leave it or engine out"
+            )
         return OTHER_ENGINES[engine](name, device, dtype, weights)
     try:
-        return load_native(name, device=device, dtype=dtype, weights=weights, engine=engine)
+        return load_native(
+            name, device=device, dtype=dtype, weights=weights, engine=engine, kv_cache=kv_cache
+        )
     except UnsupportedModelError as unsupported:
-        if engine is not None:
+        if engine is not None or kv_cache is not None:
             raise
         return _load_unsupported(name, device, dtype, weights, unsupported)
 

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 import torch
 from torch import Tensor, nn
 
-from unspool.engine.engine_choice import EngineName, ModuleSpec, choose_engine, parse_engine, stored_shape
+from unspool.engine.engine_choice import (
+    EngineName,
+    KVCacheFormat,
+    ModuleSpec,
+    choose_engine,
+    parse_engine,
+    parse_kv_cache,
+    stored_shape,
+)
 from unspool.heads import resolve_head
 from unspool.heads.kerbs import Kerbs
 from unspool.interfaces import Abilities
@@ -46,6 +54,7 @@ class SequenceModel(nn.Module, Abilities):
         self.built: ModuleSpec = {}
         """The parts that the compiled engine needs (`engine.engine_choice`), or empty."""
         self._forced_engine: EngineName | None = None
+        self._kv_cache: KVCacheFormat | None = None
 
     def __repr__(self) -> str:
         weights = sum(weight.numel() for weight in self.parameters())
@@ -75,6 +84,18 @@ class SequenceModel(nn.Module, Abilities):
         if engine == "compiled" and not self.built:
             choose_engine(self, engine)
         self._forced_engine = engine
+
+    @property
+    def kv_cache(self) -> KVCacheFormat | None:
+        """The format of the compiled engine's KV cache in the next text: "float32" or "float16".
+
+        None: float16 if some weights are stored, else float32.
+        """
+        return self._kv_cache
+
+    @kv_cache.setter
+    def kv_cache(self, name: str | None) -> None:
+        self._kv_cache = parse_kv_cache(name)
 
     @property
     def vocab_size(self) -> int:

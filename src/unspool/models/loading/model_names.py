@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import unspool.models
 from unspool import config
-from unspool.engine.engine_choice import parse_engine
+from unspool.engine.engine_choice import parse_engine, parse_kv_cache
 from unspool.lazy import gc_paused
 from unspool.models.loading.assembly import errors_with_label
 from unspool.models.loading.gguf_file import is_gguf, open_gguf
@@ -86,6 +86,7 @@ def load(
     dtype: str | torch.dtype = "float32",
     weights: str | None = None,
     engine: str | None = None,
+    kv_cache: str | None = None,
 ) -> Model:
     """`us.load` for model families of this package; `UnsupportedModelError` for all others."""
     resolved = check_name(name)
@@ -96,6 +97,7 @@ def load(
         parse_weights(weights),
     )
     parse_engine(engine)
+    parse_kv_cache(kv_cache)
     if weight_format != "float32" and (parsed_device.type, parsed_dtype) != ("cpu", DTYPES["float32"]):
         given = f"device={str(parsed_device)!r}, dtype={str(parsed_dtype).removeprefix('torch.')!r}"
         raise ValueError(
@@ -108,6 +110,8 @@ def load(
         model.engine  # noqa: B018 (raises if the engine cannot run the model)
     elif engine not in (None, "torch"):
         raise ValueError(f"a {type(model).__name__} runs only on torch: leave engine={engine!r} out")
+    if kv_cache is not None:
+        model.kv_cache = kv_cache
     return model  # type: ignore[no-any-return]
 
 
