@@ -141,7 +141,7 @@ def self_kv_layout(shape: Any) -> KVLayout:
 
 
 @inline_kernel
-def scratch_floats(layout: KVLayout) -> int:
+def scratch_floats(layout: KVLayout) -> Any:
     """The size of the scratch of `attend`."""
     return SCRATCH_FLOATS + (SPAN * (layout.key_width + layout.value_width) if layout.half else 0)
 
