@@ -28,6 +28,15 @@ def test_the_same_seed_gives_the_same_model():
     assert not models[0].training
 
 
+def test_models_of_the_same_data_share_it_and_are_those_of_fresh_data():
+    data = language("zipf_markov", 1, 50, word_count=20, order=1)
+    shape = {**RNN_LM, "width": 8}
+    fresh, other = train_model(data, shape, 3, 1), train_model({**data, "seed": 2}, shape, 3, 1)
+    _, shared = train_model(data, {**shape, "width": 4}, 3, 1), train_model(data, shape, 3, 1)
+    assert torch.equal(fresh.head.weight, shared.head.weight)
+    assert not torch.equal(fresh.head.weight, other.head.weight)
+
+
 def test_a_language_may_have_a_seed_of_its_own():
     assert language("zipf_markov", 1, seed=4)["language"]["seed"] == 4
 

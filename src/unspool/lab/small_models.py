@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import unspool as us
-from unspool.data import prepare
+from unspool.data import PreparedData, prepare
 from unspool.data.known_languages import KnownLanguage, ZipfMarkov
 from unspool.data.known_languages.made_data import is_for_validation
 from unspool.data.known_languages.tasks import TASKS
@@ -19,6 +19,7 @@ from unspool.evaluate.teacher_forcing import read, windows
 from unspool.lab.claim import silent
 from unspool.plugins import allow_code
 from unspool.training import training_loop
+from unspool.training.recipe import Recipe
 from unspool.training.run import as_recipe, start_run
 
 Table = Mapping[str, Any]
@@ -62,6 +63,19 @@ def recipe(
     }
 
 
+_last_prepared: dict[str, PreparedData] = {}
+"""The data of the last model by their settings: the models of a claim often share them."""
+
+
+def _prepare(made: Recipe) -> PreparedData:
+    settings = made.data, made.tokenizer, made.batches, made.seed
+    key = repr(settings)
+    if key not in _last_prepared:
+        _last_prepared.clear()
+        _last_prepared[key] = prepare(*settings)
+    return _last_prepared[key]
+
+
 @torch.enable_grad()
 def train_model(
     data: Table, model: Table, updates: int, seed: int, *, losses: list[float] | None = None, **others: Any
@@ -69,7 +83,7 @@ def train_model(
     """Train a model of a recipe in memory; `losses` receives −log p of a token for every update."""
     with allow_code(True):
         made = as_recipe(recipe(data, model, updates, seed, **others))
-    run = start_run(made, prepare(made.data, made.tokenizer, made.batches, made.seed))
+    run = start_run(made, _prepare(made))
     for done in training_loop(run):
         if losses is not None:
             losses.append(done.nll)
