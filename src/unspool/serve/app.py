@@ -16,15 +16,19 @@ from starlette.exceptions import HTTPException
 from unspool.serve.api_error import ApiError, as_api_error, error_record
 from unspool.serve.guard import Guard
 from unspool.serve.page.routes import PageContent, add_routes
-from unspool.serve.responses import (
+from unspool.serve.request_log import RequestLog
+from unspool.serve.response_models import (
     ChatCompletion,
     Completion,
+    Detokenized,
+    EmbeddingList,
     ErrorResponse,
     Health,
     ModelCard,
     ModelList,
     Tokens,
 )
+from unspool.serve.responses_api import ResponseObject
 from unspool.serve.server import Server
 
 Responses = dict[int | str, dict[str, Any]]
@@ -38,8 +42,10 @@ def streamed(model: type[BaseModel]) -> Responses:
     return {200: {"model": model, "description": "The response, or its chunks", "content": events}}
 
 
-def create_app(server: Server, keys: Sequence[str] = (), content: PageContent | None = None) -> Guard:
-    """The ASGI application: the routes behind the guard."""
+def create_app(
+    server: Server, keys: Sequence[str] = (), content: PageContent | None = None, *, json_log: bool = False
+) -> RequestLog:
+    """The ASGI application: the routes behind the guard, and the log around both."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -54,22 +60,19 @@ def create_app(server: Server, keys: Sequence[str] = (), content: PageContent | 
     app.get("/v1/models/{name:path}", response_model=ModelCard)(server.model)
     app.post("/v1/completions", response_model=None, responses=streamed(Completion))(server.completions)
     app.post("/v1/chat/completions", response_model=None, responses=streamed(ChatCompletion))(server.chat)
+    app.post("/v1/responses", response_model=None, responses=streamed(ResponseObject))(server.responses)
+    app.post("/v1/embeddings", response_model=EmbeddingList)(server.embeddings)
     app.post("/tokenize", response_model=Tokens)(server.tokenize)
+    app.post("/detokenize", response_model=Detokenized)(server.detokenize)
     app.get("/health", response_model=Health)(server.health)
+    app.get("/ready", response_model=Health)(server.ready)
     app.get("/metrics", response_class=PlainTextResponse)(server.prometheus)
     add_routes(app, server, content or PageContent())
 
-    async def failed(request: Request, error: Exception) -> JSONResponse:
+    async def failed(_: Request, error: Exception) -> JSONResponse:
         response = as_api_error(error, started=False)
-        server.metrics.add("requests", path=_route(request), status=str(response.status))
         return JSONResponse(error_record(response), response.status, response.headers)
 
     for kind in (RequestValidationError, HTTPException, ApiError, ValueError, TypeError, Exception):
         app.add_exception_handler(kind, failed)
-    return Guard(app, keys, server.limits.body_bytes)
-
-
-def _route(request: Request) -> str:
-    """The path pattern of the route: a path that a client invents must not become a label."""
-    route = request.scope.get("route")
-    return getattr(route, "path", "unknown")
+    return RequestLog(Guard(app, keys, server.limits.body_bytes), server.metrics, is_json=json_log)

@@ -1,29 +1,42 @@
-"""Request bodies: OpenAI's fields, this server's additions, and the decoder that they describe."""
+"""Request bodies of completions, chats, embeddings and tokenization: OpenAI's fields and additions to them.
+
+The additions have the names of vLLM and llama.cpp; `SYNONYMS` lists further names of the same fields.
+"""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field, model_validator
 
-import unspool as us
-from unspool.decode.search import SEARCHES
-from unspool.interfaces import Decoder, Transform
+from unspool.serve.messages import Message, Tool, ToolChoice
+from unspool.serve.request_base import Ids, Int64, RequestModel, TokenId
 
-TokenId = Annotated[int, Field(ge=0, le=10_000_000)]
-Ids = Annotated[list[TokenId], Field(min_length=1, max_length=1_000_000)]
 Stop = Annotated[str, Field(min_length=1, max_length=1000)]
 Bias = Annotated[float, Field(ge=-100, le=100)]
-Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
+Text = Annotated[str, Field(min_length=1)]
 
-
-class RequestModel(BaseModel):
-    """A request body that rejects unknown fields."""
-
-    model_config = ConfigDict(extra="forbid")
+SYNONYMS: dict[str, str] = {
+    "repeat_penalty": "repetition_penalty",
+    "typ_p": "typical_p",
+    "n_predict": "max_tokens",
+    "max_completion_tokens": "max_tokens",
+    "max_output_tokens": "max_tokens",
+    "max_new_tokens": "max_tokens",
+    "min_new_tokens": "min_tokens",
+    "n_probs": "logprobs",
+    "reasoning_budget": "thinking_budget",
+    "thinking_budget_tokens": "thinking_budget",
+    "guided_json": "structured_outputs.json",
+    "guided_regex": "structured_outputs.regex",
+    "guided_choice": "structured_outputs.choice",
+    "guided_grammar": "structured_outputs.grammar",
+    "json_schema": "structured_outputs.json",
+    "grammar": "structured_outputs.grammar",
+}
+"""Other names of fields; "a.b" is the field b inside a."""
 
 
 class StreamOptions(RequestModel):
@@ -49,6 +62,17 @@ class ResponseFormat(RequestModel):
     json_schema: JsonSchema | None = None
 
 
+class StructuredOutputs(RequestModel):
+    """The form of the text, as in vLLM: one of these."""
+
+    json_schema: dict[str, Any] | str | None = Field(None, alias="json")
+    json_object: bool = False
+    regex: str | None = None
+    choice: Annotated[list[Text], Field(min_length=1, max_length=10_000)] | None = None
+    grammar: str | None = None
+    """GBNF (llama.cpp) or Lark."""
+
+
 class DecodingFields(RequestModel):
     """The fields that completions and chats share."""
 
@@ -65,123 +89,131 @@ class DecodingFields(RequestModel):
     presence_penalty: float = Field(0.0, ge=-2, le=2)
     logit_bias: Annotated[dict[TokenId, Bias], Field(max_length=1024)] | None = None
     response_format: ResponseFormat | None = None
-    user: str | None = Field(None, max_length=1000)
-    top_k: int | None = Field(None, ge=0, le=10_000_000)
-    """0 keeps all tokens."""
+    top_k: int = Field(0, ge=-1, le=10_000_000)
+    """0 and −1 keep all tokens."""
     min_p: float = Field(0.0, ge=0, le=1)
     typical_p: float = Field(1.0, gt=0, le=1)
+    top_n_sigma: float = Field(-1.0, ge=-1, le=100)
+    """Not above 0: off."""
     repetition_penalty: float = Field(1.0, gt=0, le=100)
+    min_tokens: int = Field(0, ge=0, le=1_000_000)
+    ignore_eos: bool = False
+    """Ban the end tokens, as in llama.cpp."""
+    bad_words: list[Stop] = Field([], max_length=1024)
+    dynatemp_range: float = Field(0.0, ge=0, le=100)
+    dynatemp_exponent: float = Field(1.0, gt=0, le=100)
+    xtc_probability: float = Field(0.0, ge=0, le=1)
+    xtc_threshold: float = Field(0.1, ge=0, le=1)
+    """Above 0.5: off."""
+    mirostat: Literal[0, 1, 2] = 0
+    """1 and 2 are both version 2."""
+    mirostat_tau: float = Field(5.0, gt=0, le=100)
+    mirostat_eta: float = Field(0.1, ge=0, le=100)
+    dry_multiplier: float = Field(0.0, ge=0, le=100)
+    dry_base: float = Field(1.75, ge=1, le=100)
+    dry_allowed_length: int = Field(2, ge=1, le=1_000_000)
+    dry_penalty_last_n: int = Field(-1, ge=-1, le=1_000_000)
+    """−1: the whole text; 0: off."""
+    structured_outputs: StructuredOutputs | None = None
     num_beams: int = Field(1, ge=1, le=10_000)
     """Above 1, beam search with the other fields as transforms."""
     decoder: str | None = Field(None, max_length=4000)
     """Any decoder, written as in Python; replaces all sampling fields."""
-    stop_token_ids: Annotated[list[TokenId], Field(max_length=64)] | None = None
+    stop_token_ids: list[TokenId] = Field([], max_length=64)
     stop_loops: bool = False
     """End a text that repeats itself in a loop."""
     stop_approximate_loops: bool = False
     """End a text also if it repeats itself approximately."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rename_synonyms(cls, data: Any) -> Any:
+        """Rename the fields of other servers; a field under its own name counts."""
+        if not isinstance(data, dict) or not SYNONYMS.keys() & data.keys():
+            return data
+        fields = {name: value for name, value in data.items() if name not in SYNONYMS}
+        for synonym in SYNONYMS.keys() & data.keys():
+            name, _, inner = SYNONYMS[synonym].partition(".")
+            if data[synonym] is not None:
+                fields.setdefault(name, {inner: data[synonym]} if inner else data[synonym])
+        return fields
 
 
 class CompletionRequest(DecodingFields):
     """The body of /v1/completions. A prompt may contain special tokens; messages of a chat may not."""
 
     prompt: (
-        Annotated[str, Field(min_length=1)]
+        Text
         | Ids
-        | Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=256)]
+        | Annotated[list[Text], Field(min_length=1, max_length=256)]
         | Annotated[list[Ids], Field(min_length=1, max_length=256)]
     )
-    max_tokens: int = Field(16, ge=0, le=1_000_000)
+    max_tokens: int = Field(16, ge=-1, le=1_000_000)
+    """−1: to the end of the context."""
     best_of: int | None = Field(None, ge=1, le=256)
     echo: bool = False
     logprobs: int | None = Field(None, ge=0, le=20)
+    prompt_logprobs: int | None = Field(None, ge=0, le=20)
     suffix: None = None
-
-
-class Message(RequestModel):
-    """One message of a chat."""
-
-    role: str = Field(max_length=100)
-    content: str
-    name: str | None = Field(None, max_length=1000)
 
 
 class ChatRequest(DecodingFields):
     """The body of /v1/chat/completions."""
 
     messages: Annotated[list[Message], Field(min_length=1, max_length=4096)]
-    max_tokens: int | None = Field(None, ge=1, le=1_000_000)
-    max_completion_tokens: int | None = Field(None, ge=1, le=1_000_000)
+    max_tokens: int = Field(-1, ge=-1, le=1_000_000)
+    """−1: to the end of the context. `max_completion_tokens` is the same."""
     logprobs: bool = False
     top_logprobs: int = Field(0, ge=0, le=20)
+    tools: list[Tool] = Field([], max_length=128)
+    tool_choice: ToolChoice | None = None
+    """auto if there are tools."""
+    parallel_tool_calls: bool = True
+    chat_template_kwargs: dict[str, Any] = Field({}, max_length=64)
+    """Variables of the chat template, such as enable_thinking."""
+    reasoning_effort: str | None = Field(None, max_length=40)
+    """Passed to the chat template; "none" sets enable_thinking to false."""
+    thinking_budget: int | None = Field(None, ge=0, le=1_000_000)
+    """Tokens of reasoning; at this limit the closing mark is forced."""
+
+    def template_variables(self) -> Mapping[str, Any]:
+        """The variables of the chat template."""
+        effort = {} if self.reasoning_effort is None else {"reasoning_effort": self.reasoning_effort}
+        if self.reasoning_effort == "none":
+            effort["enable_thinking"] = False  # type: ignore[assignment]
+        return {**effort, **self.chat_template_kwargs}
 
 
 class TokenizeRequest(RequestModel):
-    """The body of /tokenize."""
+    """The body of /tokenize: a prompt, or the messages of a chat."""
 
     model: str | None = Field(None, max_length=1000)
-    prompt: str
+    prompt: str | None = None
+    messages: list[Message] = Field([], max_length=4096)
+    tools: list[Tool] = Field([], max_length=128)
+    chat_template_kwargs: dict[str, Any] = Field({}, max_length=64)
+    add_special_tokens: bool = True
+    """Whether the tokens begin with BOS, if the tokenizer adds one."""
 
 
-# ---- the decoder of a request
+class DetokenizeRequest(RequestModel):
+    """The body of /detokenize."""
+
+    model: str | None = Field(None, max_length=1000)
+    tokens: Annotated[list[TokenId], Field(max_length=1_000_000)]
 
 
-TRANSFORMS: dict[str, tuple[Callable[[Any], Transform], Sequence[Any]]] = {
-    "logit_bias": (us.LogitBias, (None, {})),
-    "repetition_penalty": (us.RepetitionPenalty, (1,)),
-    "frequency_penalty": (us.FrequencyPenalty, (0,)),
-    "presence_penalty": (us.PresencePenalty, (0,)),
-    "temperature": (us.Temperature, (0, 1)),
-    "top_k": (us.TopK, (None, 0)),
-    "typical_p": (us.Typical, (1,)),
-    "top_p": (us.TopP, (1,)),
-    "min_p": (us.MinP, (0,)),
-}
-"""Field → its transform, and the values without an effect; transforms are applied in this order."""
+class EmbeddingRequest(RequestModel):
+    """The body of /v1/embeddings."""
 
-
-def decoder_of(fields: DecodingFields) -> Decoder:
-    """The decoder that the fields describe: biases and penalties, temperature, truncation, grammar."""
-    grammar = _grammar(fields.response_format)
-    if fields.decoder is not None:
-        others = [name for name in (*TRANSFORMS, "num_beams") if name in fields.model_fields_set]
-        if others:
-            raise ValueError(f"decoder replaces {others[0]}: give one of them")
-        return _with_grammar(us.parse(fields.decoder), grammar)
-    rules = [
-        make(value)
-        for name, (make, neutral) in TRANSFORMS.items()
-        if (value := getattr(fields, name)) not in neutral
-    ]
-    if fields.num_beams > 1:
-        return us.Beam(fields.num_beams, *rules, *grammar)
-    return us.Greedy(*rules, *grammar) if fields.temperature == 0 else us.Sample(*rules, *grammar)
-
-
-def _grammar(format_: ResponseFormat | None) -> list[Transform]:
-    if format_ is None or format_.type == "text":
-        return []
-    if format_.type == "json_object":
-        return [us.Grammar(json_schema={"type": "object"})]
-    if format_.json_schema is None:
-        raise ValueError('response_format of type "json_schema" needs json_schema')
-    return [us.Grammar(json_schema=format_.json_schema.schema_)]
-
-
-def _with_grammar(decoder: Any, grammar: list[Transform]) -> Decoder:
-    """The decoder with the grammar as its last transform."""
-    result: Decoder = copy.copy(decoder)
-    if grammar and hasattr(decoder, "transforms"):
-        object.__setattr__(result, "transforms", (*decoder.transforms, *grammar))
-    elif grammar and hasattr(decoder, "options"):
-        options = replace(decoder.options, transforms=(*decoder.options.transforms, *grammar))
-        object.__setattr__(result, "options", options)
-    elif grammar:
-        raise ValueError(f"response_format needs Greedy, Sample or a beam, not {decoder!r:.80}")
-    return result
-
-
-# ---- limits
+    model: str = Field(max_length=1000)
+    input: (
+        Text
+        | Ids
+        | Annotated[list[Text], Field(min_length=1, max_length=256)]
+        | Annotated[list[Ids], Field(min_length=1, max_length=256)]
+    )
+    encoding_format: Literal["float", "base64"] = "float"
 
 
 @dataclass(frozen=True)
@@ -198,24 +230,3 @@ class Limits:
     """Tokens per prompt, if the context of the model is larger."""
     seconds: float = 600.0
     """Seconds per request."""
-
-
-def check_decoder(decoder: Any, limits: Limits) -> None:
-    """Raise ValueError if a decoder, or one inside it, uses more rows than allowed."""
-    for value in _integers(decoder):
-        if value > limits.width:
-            raise ValueError(
-                f"{decoder!r:.80} uses {value} rows per text, but this server allows {limits.width}"
-            )
-
-
-def _integers(decoder: Any) -> list[int]:
-    """The integer settings of a decoder, which multiply its rows."""
-    found: list[int] = []
-    for field in fields(decoder):
-        value = getattr(decoder, field.name)
-        if isinstance(value, int) and not isinstance(value, bool):
-            found.append(value)
-        elif type(value) in SEARCHES.values() or field.name == "options":
-            found += _integers(value)
-    return found

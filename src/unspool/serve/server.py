@@ -1,10 +1,11 @@
-"""The handlers of OpenAI's API: completions, chat completions, models, tokenize, health, metrics."""
+"""The handlers of the API: completions, chats, responses, embeddings, models, tokens, health, metrics."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,42 +13,65 @@ from fastapi import Request
 from fastapi.responses import PlainTextResponse, Response
 
 from unspool.config import suggest
+from unspool.decode.prompts import check_ids, ids_of
+from unspool.interfaces import StepModel
 from unspool.serve.api_error import ApiError
-from unspool.serve.guard import Metrics
+from unspool.serve.generation import Emit, Work, chat_work, completion_work
+from unspool.serve.messages import chat_prompt
+from unspool.serve.metrics import Metrics, RequestRecord
+from unspool.serve.request_base import ignored_fields
+from unspool.serve.request_log import record_of
 from unspool.serve.requests import (
     ChatRequest,
     CompletionRequest,
-    DecodingFields,
+    DetokenizeRequest,
+    EmbeddingRequest,
     Limits,
     TokenizeRequest,
-    decoder_of,
 )
-from unspool.serve.responses import ChatBuilder, CompletionBuilder
+from unspool.serve.response_builders import ChatBuilder, CompletionBuilder
+from unspool.serve.responses_api import ResponsesBuilder, ResponsesRequest
 from unspool.serve.scheduler import Scheduler
-from unspool.serve.streaming import ModelTask, generate, respond
+from unspool.serve.shared_model import SharedModel
+from unspool.serve.streaming import ModelTask, cancel_on_disconnect, respond
 from unspool.serve.worker_pool import WorkerPool
 
-UNLIMITED_TOKENS = 1 << 30
-"""max_new_tokens of a chat without a limit: generation ends at the context length."""
+READY_SECONDS = 1.0
+"""How long the answer of /ready is valid: probes of many clients cost one token a second."""
 
 
 class Server:
-    """Schedulers by model name, the worker threads, and the handlers of the routes."""
+    """Schedulers by model name, the worker threads, and the handlers of the routes.
 
-    def __init__(self, schedulers: Mapping[str, Scheduler], pool: WorkerPool, limits: Limits) -> None:
+    `aliases` are other names of models. With `is_strict`, unknown fields are refused.
+    """
+
+    def __init__(
+        self,
+        schedulers: Mapping[str, Scheduler],
+        pool: WorkerPool,
+        limits: Limits,
+        aliases: Mapping[str, str] | None = None,
+        *,
+        is_strict: bool = False,
+    ) -> None:
         self.schedulers, self.pool, self.limits = dict(schedulers), pool, limits
+        self.aliases, self.is_strict = dict(aliases or {}), is_strict
         self.metrics, self._since = Metrics(), int(time.time())
+        self._ready_until = 0.0
 
     def scheduler(self, name: str) -> Scheduler:
         """The scheduler of a model; 404 if it is not served."""
+        name = self.aliases.get(name, name)
         if name not in self.schedulers:
-            message = f"model {name!r:.80} is not served: {suggest(name, self.schedulers)}"
+            message = f"model {name!r:.80} is not served: {suggest(name, [*self.schedulers, *self.aliases])}"
             raise ApiError(404, message, "model")
         return self.schedulers[name]
 
     async def models(self) -> dict[str, Any]:
         """GET /v1/models."""
-        return {"object": "list", "data": [await self.model(name) for name in self.schedulers]}
+        names = (*self.schedulers, *self.aliases)
+        return {"object": "list", "data": [await self.model(name) for name in names]}
 
     async def model(self, name: str) -> dict[str, Any]:
         """GET /v1/models/{name}."""
@@ -69,46 +93,103 @@ class Server:
             raise ApiError(
                 400, "best_of cannot be streamed: the best text is known only at the end", "best_of"
             )
-        if body.max_tokens == 0 and not body.echo:
+        if body.max_tokens == 0 and not body.echo and body.prompt_logprobs is None:
             raise ApiError(400, "max_tokens=0 needs echo: true", "max_tokens")
         is_batch = isinstance(body.prompt, list) and not isinstance(body.prompt[0], int)
         self._check_rows(count * (len(body.prompt) if is_batch else 1))
-        options = self._options(body, body.max_tokens, count, body.logprobs)
-        scored = (body.logprobs or 0) if body.echo and body.logprobs is not None else None
-        task = self._start(body, body.prompt, options, scored)
-        tokenizer = self.scheduler(body.model).model.tokenizer
-        builder = CompletionBuilder(body, tokenizer, body.logprobs, echo=body.echo)
-        return await respond(builder, task, request, self.metrics)
+        record, scheduler = self._open(body, request)
+        builder = CompletionBuilder(
+            body,
+            scheduler.model.tokenizer,
+            body.logprobs,
+            echo=body.echo,
+            show_prompt_logprobs=body.prompt_logprobs is not None,
+        )
+        prepare = partial(completion_work, body, scheduler.model, self.limits)
+        return await respond(builder, self._start(scheduler, prepare, record), request, self.metrics, record)
 
     async def chat(self, body: ChatRequest, request: Request) -> Response:
         """POST /v1/chat/completions."""
         self._check_rows(body.n)
         if body.top_logprobs and not body.logprobs:
             raise ApiError(400, "top_logprobs needs logprobs: true", "top_logprobs")
-        max_tokens = body.max_completion_tokens or body.max_tokens or UNLIMITED_TOKENS
-        options = self._options(body, max_tokens, body.n, body.top_logprobs)
-        messages = [{"role": it.role, "content": it.content} for it in body.messages]
-        task = self._start(body, [messages], options)
+        record, scheduler = self._open(body, request)
         alternatives = body.top_logprobs if body.logprobs else None
-        builder = ChatBuilder(body, self.scheduler(body.model).model.tokenizer, alternatives)
-        return await respond(builder, task, request, self.metrics)
+        builder = ChatBuilder(body, scheduler.model.tokenizer, alternatives)
+        prepare = partial(chat_work, body, scheduler.model, self.limits)
+        return await respond(builder, self._start(scheduler, prepare, record), request, self.metrics, record)
 
-    async def tokenize(self, body: TokenizeRequest) -> dict[str, Any]:
-        """POST /tokenize."""
-        model = self.scheduler(body.model or next(iter(self.schedulers))).model
-        if model.tokenizer is None:
+    async def responses(self, body: ResponsesRequest, request: Request) -> Response:
+        """POST /v1/responses: a chat in OpenAI's newer format."""
+        record, scheduler = self._open(body, request)
+        chat = body.as_chat()
+        builder = ResponsesBuilder(chat, body, scheduler.model.tokenizer)
+        prepare = partial(chat_work, chat, scheduler.model, self.limits)
+        return await respond(builder, self._start(scheduler, prepare, record), request, self.metrics, record)
+
+    async def embeddings(self, body: EmbeddingRequest, request: Request) -> dict[str, Any]:
+        """POST /v1/embeddings: the mean of the last hidden states, scaled to length 1."""
+        record, scheduler = self._open(body, request)
+        if scheduler.model.prompt_reading is None or scheduler.model.is_encoder_decoder:
+            raise ApiError(400, "embeddings need a Transformer language model", "model")
+        is_single = isinstance(body.input, str) or isinstance(body.input[0], int)
+        inputs: Sequence[Any] = [body.input] if is_single else body.input  # type: ignore[assignment]
+        prepare = partial(_embedding_work, scheduler.model, inputs, self.limits)
+        task = self._start(scheduler, prepare, record)
+        async with cancel_on_disconnect(task, request):
+            vectors, tokens = await anext(task)
+        record.prompt_tokens = tokens
+        data = []
+        for index, vector in enumerate(vectors):
+            packed = vector if body.encoding_format == "float" else _base64(vector)
+            data.append({"object": "embedding", "index": index, "embedding": packed})
+        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+        return {"object": "list", "model": body.model, "data": data, "usage": usage}
+
+    async def tokenize(self, body: TokenizeRequest, request: Request) -> dict[str, Any]:
+        """POST /tokenize: the tokens of a prompt, or of a rendered chat."""
+        _, scheduler = self._open(body, request)
+        model = scheduler.model
+        tokenizer = model.tokenizer
+        if tokenizer is None:
             raise ApiError(400, "this model does not have a tokenizer")
-        ids = await asyncio.to_thread(model.tokenizer.encode, body.prompt)
+        if (body.prompt is None) == (not body.messages):
+            raise ApiError(400, "give one of prompt and messages", "prompt")
+
+        def encode() -> list[int]:
+            text = body.prompt
+            if text is None:
+                text = chat_prompt(tokenizer, body.messages, body.tools, body.chat_template_kwargs)
+            ids = tokenizer.encode(text)
+            return ids if body.add_special_tokens or ids[:1] != [tokenizer.bos_id] else ids[1:]
+
+        ids = await asyncio.to_thread(encode)
         return {"count": len(ids), "max_model_len": model.context, "tokens": ids}
 
-    async def health(self) -> dict[str, Any]:
-        """GET /health: every model reads one token."""
-        for name, scheduler in self.schedulers.items():
-            try:
-                await asyncio.to_thread(scheduler.probe)
-            except Exception as error:
-                raise ApiError(503, f"{name} does not respond ({type(error).__name__})") from error
-        return {"status": "ok", "models": list(self.schedulers)}
+    async def detokenize(self, body: DetokenizeRequest, request: Request) -> dict[str, Any]:
+        """POST /detokenize: the text of tokens."""
+        _, scheduler = self._open(body, request)
+        if scheduler.model.tokenizer is None:
+            raise ApiError(400, "this model does not have a tokenizer")
+        check_ids(scheduler.model.vocab_size, body.tokens, "tokens")
+        return {"prompt": scheduler.model.tokenizer.decode(body.tokens)}
+
+    async def health(self) -> dict[str, str]:
+        """GET /health: the process answers. Needs no key."""
+        return {"status": "ok"}
+
+    async def ready(self) -> dict[str, str]:
+        """GET /ready: every model has read a token within the last second."""
+        if self.pool.is_closed:
+            raise ApiError(503, "the server is closing")
+        if time.monotonic() >= self._ready_until:
+            for name, scheduler in self.schedulers.items():
+                try:
+                    await asyncio.to_thread(scheduler.probe)
+                except Exception as error:
+                    raise ApiError(503, f"{name} does not respond ({type(error).__name__})") from error
+            self._ready_until = time.monotonic() + READY_SECONDS
+        return {"status": "ok"}
 
     async def prometheus(self) -> PlainTextResponse:
         """GET /metrics."""
@@ -128,40 +209,40 @@ class Server:
         if rows > self.limits.rows:
             raise ApiError(400, f"{rows} texts are more than {self.limits.rows}, the limit per request", "n")
 
-    def _options(
-        self, body: DecodingFields, max_tokens: int, n: int, alternatives: int | None
-    ) -> dict[str, Any]:
-        on_loop = "stop" if body.stop_loops else "ignore"
-        return {
-            "max_new_tokens": max_tokens,
-            "n": n,
-            "seed": body.seed,
-            "stop": body.stop,
-            "stop_ids": body.stop_token_ids or (),
-            "on_loop": "stop_approximate" if body.stop_approximate_loops else on_loop,
-            "alternatives": alternatives or 0,
-            "batch_size": self.limits.width,
-        }
+    def _open(self, body: Any, request: Request) -> tuple[RequestRecord, Scheduler]:
+        """The record and the scheduler of a request; notes its unknown fields, or refuses them if strict."""
+        record = record_of(request)
+        record.warnings = list(ignored_fields(body))
+        if self.is_strict and record.warnings:
+            name = record.warnings[0]
+            raise ApiError(400, f"{name!r:.80} is not a field of this request", name)
+        name = body.model or next(iter(self.schedulers))
+        scheduler = self.scheduler(name)
+        record.model = self.aliases.get(name, name)
+        return record, scheduler
 
-    def _start(
-        self, body: DecodingFields, prompts: Any, options: dict[str, Any], score_prompts: int | None = None
-    ) -> ModelTask:
-        scheduler = self.scheduler(body.model)
-        size = scheduler.model.vocab_size
-        outside = [token for token in body.logit_bias or () if token >= size]
-        if outside:
-            message = f"logit_bias contains token {outside[0]}, outside the vocabulary 0…{size - 1}"
-            raise ApiError(400, message, "logit_bias")
-        try:
-            decoder = decoder_of(body)
-        except (ValueError, TypeError, ModuleNotFoundError) as error:
-            raise ApiError(400, str(error)) from error
-        work = partial(
-            generate,
-            prompts=prompts,
-            decoder=decoder,
-            options=options,
-            limits=self.limits,
-            score_prompts=score_prompts,
-        )
-        return ModelTask(scheduler, self.pool, work, self.limits.seconds)
+    def _start(self, scheduler: Scheduler, prepare: Any, record: RequestRecord) -> ModelTask:
+        return ModelTask(scheduler, self.pool, prepare, self.limits.seconds, record)
+
+
+def _embedding_work(model: StepModel, inputs: Sequence[Any], limits: Limits) -> Work:
+    prompts = [ids_of(model, it, index) for index, it in enumerate(inputs)]
+    longest = max(map(len, prompts))
+    most = min(limits.prompt_tokens, model.context or limits.prompt_tokens)
+    if longest > most:
+        raise ValueError(f"an input has {longest} tokens, but this server allows {most}")
+
+    def work(shared: SharedModel, emit: Emit) -> None:
+        vectors = []
+        for ids in prompts:
+            hidden_MD, _, _ = shared.read_all([ids])
+            mean_D = hidden_MD.double().mean(dim=0)
+            vectors.append((mean_D / mean_D.norm().clamp(min=1e-12)).tolist())
+            shared.release_slots()
+        emit((vectors, sum(map(len, prompts))))
+
+    return work
+
+
+def _base64(vector: Sequence[float]) -> str:
+    return base64.b64encode(np.asarray(vector, dtype="<f4").tobytes()).decode()

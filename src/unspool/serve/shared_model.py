@@ -177,11 +177,15 @@ class SharedModel(DelegatingModel):
 
     def close(self) -> None:
         """End the request: its rows are removed before the next step."""
+        self.release_slots()
+        self._scheduler.close_request(self)
+
+    def release_slots(self) -> None:
+        """Remove the rows of all states before the next step."""
         for slot in self.slots:
             self._scheduler.batch.release(slot)
             slot.is_open = False
         self.slots.clear()
-        self._scheduler.close_request(self)
 
     def __enter__(self) -> Self:
         return self

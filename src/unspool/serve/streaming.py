@@ -7,7 +7,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Self
@@ -15,92 +15,44 @@ from typing import Any, Self
 from fastapi import Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
-from unspool.decode.hypothesis import Ranked
 from unspool.decode.output import Piece
-from unspool.decode.run import Run
-from unspool.decode.score import Score, score
-from unspool.interfaces import Decoder, StepModel
-from unspool.serve.api_error import ApiError, as_api_error, error_record
-from unspool.serve.guard import Metrics
-from unspool.serve.requests import Limits, check_decoder
-from unspool.serve.responses import CompletionBuilder, StartedGeneration
+from unspool.serve.api_error import ApiError, as_api_error
+from unspool.serve.generation import Work
+from unspool.serve.metrics import Metrics, RequestRecord
+from unspool.serve.response_builders import CompletionBuilder
 from unspool.serve.scheduler import Scheduler
 from unspool.serve.shared_model import RequestCancelled, RequestTimeout, SharedModel
 from unspool.serve.worker_pool import WorkerPool
 
-Emit = Callable[[Any], None]
 log = logging.getLogger("unspool.serve")
 MAX_EVENTS = 256
 """Pieces of text that wait for a client before its request pauses."""
 
 
-def generate(
-    model: StepModel,
-    emit: Emit,
-    *,
-    prompts: Any,
-    decoder: Decoder,
-    options: Mapping[str, Any],
-    limits: Limits,
-    score_prompts: int | None = None,
-) -> None:
-    """Emit a StartedGeneration, and then every piece of text.
-
-    `options` are those of `us.generate`. If `score_prompts` is not None, the prompts are scored, with this
-    number of alternatives per token.
-    """
-    check_decoder(decoder, limits)
-    new = options["max_new_tokens"]
-    run = Run(model, prompts, decoder, **{**options, "max_new_tokens": max(1, min(new, limits.new_tokens))})
-    for prompt in run.job.prompts:
-        if len(prompt) > limits.prompt_tokens:
-            raise ValueError(
-                f"the prompt has {len(prompt)} tokens, but this server allows {limits.prompt_tokens}"
-            )
-    pieces = run.pieces()
-    scored: list[Piece] = []
-    if score_prompts is not None:
-        scored = [score_prompt(model, ids, score_prompts) for ids in run.job.prompts]
-    emit(StartedGeneration(run.job, scored))
-    if new > 0:
-        for piece in pieces:
-            emit(piece)
-
-
-def score_prompt(model: StepModel, ids: Sequence[int], count: int) -> Piece:
-    """A prompt as a piece: log p of each token after the first, with the most probable alternatives."""
-    if model.is_encoder_decoder:
-        raise ValueError(
-            "echo with logprobs needs a language model: an encoder–decoder does not score its source"
-        )
-    scored = score(model, ids[:1], ids[1:], alternatives=count) if len(ids) > 1 else Score((), ())
-    logps = (float("nan"), *scored.logps)
-    ranked = (Ranked((), ()), *(Ranked(best, best) for best in scored.ranked))
-    text = "" if model.tokenizer is None else model.tokenizer.decode(ids)
-    return Piece(text, tuple(ids), 0, 0, None, logps, logps, ranked)
-
-
 class ModelTask:
-    """Runs `work(model, emit)` in a worker thread; iterating yields in the event loop what it emits.
+    """Runs `prepare()(model, emit)` in a worker thread; iterating yields in the event loop what it emits.
 
-    The thread waits if the client reads slowly: at most `MAX_EVENTS` events are kept for it.
+    `prepare` checks the request, renders its prompt and compiles its grammar; other requests do not wait for
+    it. The thread waits if the client reads slowly: at most `MAX_EVENTS` events are kept for it.
     """
 
     def __init__(
         self,
         scheduler: Scheduler,
         pool: WorkerPool,
-        work: Callable[[SharedModel, Emit], None],
+        prepare: Callable[[], Work],
         seconds: float,
+        record: RequestRecord | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._events: asyncio.Queue[Any] = asyncio.Queue()
         self._room = threading.Semaphore(MAX_EVENTS)
-        self._scheduler, self._pool, self._function = scheduler, pool, work
+        self._scheduler, self._pool, self._prepare = scheduler, pool, prepare
+        self._record = record or RequestRecord()
         self._deadline = time.monotonic() + seconds
         self._lock, self._is_cancelled = threading.Lock(), False
         self._model: SharedModel | None = None
-        self._ticket = pool.submit(self._run)
+        self._ticket = pool.submit(self._run, self._record.owner)
 
     def __aiter__(self) -> Self:
         return self
@@ -138,23 +90,27 @@ class ModelTask:
             self._loop.call_soon_threadsafe(self._events.put_nowait, event)
 
     def _run(self) -> None:
-        with self._lock:
+        self._record.times["queue"] = time.monotonic() - self._record.began
+        try:
             if self._is_cancelled:
-                self._send(RequestCancelled())
-                return
-            self._model = model = self._scheduler.open_request(self._deadline)
-        with model:
-            try:
-                self._function(model, self._emit)
-                self._send(StopAsyncIteration())
-            except ApiError as error:
-                self._send(error)
-            except (ValueError, TypeError) as error:  # for example a TopK larger than the vocabulary
-                code = "model_failed" if model.has_failed else None
-                self._send(ApiError(500 if model.has_failed else 400, str(error), code=code))
-            except Exception as error:
-                log.info("a request failed", exc_info=True)
-                self._send(error)
+                raise RequestCancelled
+            work = self._prepare()
+            with self._lock:
+                if self._is_cancelled:
+                    raise RequestCancelled
+                self._model = self._scheduler.open_request(self._deadline, self._record.owner)
+            with self._model:
+                work(self._model, self._emit)
+            self._send(StopAsyncIteration())
+        except ApiError as error:
+            self._send(error)
+        except (ValueError, TypeError, ModuleNotFoundError) as error:  # such as a TopK above the vocabulary
+            has_failed = self._model is not None and self._model.has_failed
+            code = "model_failed" if has_failed else None
+            self._send(ApiError(500 if has_failed else 400, str(error), code=code))
+        except Exception as error:
+            log.info("a request failed", exc_info=True)
+            self._send(error)
 
 
 @asynccontextmanager
@@ -177,14 +133,17 @@ async def cancel_on_disconnect(task: ModelTask, request: Request) -> AsyncIterat
 
 
 async def respond(
-    builder: CompletionBuilder, task: ModelTask, request: Request, metrics: Metrics
+    builder: CompletionBuilder, task: ModelTask, request: Request, metrics: Metrics, record: RequestRecord
 ) -> Response:
     """Send the response: complete at the end, or streamed in chunks."""
-    count = partial(_count, metrics, time.monotonic())
+    count = partial(_count, metrics, record)
     async with cancel_on_disconnect(task, request):
         builder.start(await anext(task))
+        record.prompt_tokens = builder.usage()["prompt_tokens"]
+        metrics.observe("queue_seconds", record.times["queue"], model=record.model)
         if builder.body.stream:  # StreamingResponse notices a disconnect itself
-            return StreamingResponse(_events(builder, task, count), media_type="text/event-stream")
+            events = _events(builder, task, count)
+            return StreamingResponse(events, media_type="text/event-stream", headers=STREAM_HEADERS)
         try:
             async for piece in task:
                 count(builder, piece)
@@ -194,31 +153,36 @@ async def respond(
     return JSONResponse(builder.response())
 
 
+STREAM_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+"""A proxy passes every event on at once."""
+
+
 async def _events(
     builder: CompletionBuilder, task: ModelTask, count: Callable[[CompletionBuilder, Piece], None]
 ) -> AsyncIterator[bytes]:
     try:
-        for chunk in builder.echo_chunks():
-            yield _event(chunk)
+        for record in builder.opening():
+            yield _event(record)
         async for piece in task:
             count(builder, piece)
-            yield _event(builder.chunk(piece))
-        if builder.body.stream_options is not None and builder.body.stream_options.include_usage:
-            yield _event(builder.usage_chunk())
-        yield b"data: [DONE]\n\n"
+            for record in builder.chunks(piece):
+                yield _event(record)
+        for record in builder.closing():
+            yield _event(record)
+        yield builder.end
     except Exception as error:
-        yield _event(error_record(as_api_error(error, started=True)))
+        yield _event(builder.failed(as_api_error(error, started=True)))
     finally:
         task.cancel()
 
 
-def _count(metrics: Metrics, began: float, builder: CompletionBuilder, piece: Piece) -> None:
-    if builder.new_tokens == 0 and piece.tokens:
-        metrics.add("first_tokens")
-        metrics.add("first_token_seconds", time.monotonic() - began)
+def _count(metrics: Metrics, record: RequestRecord, builder: CompletionBuilder, piece: Piece) -> None:
     builder.new_tokens += len(piece.tokens)
-    metrics.add("generated_tokens", len(piece.tokens))
+    if piece.tokens:
+        record.count_tokens(metrics, (piece.request, piece.sample), len(piece.tokens))
 
 
 def _event(record: Mapping[str, Any]) -> bytes:
-    return b"data: " + json.dumps(record, ensure_ascii=False, allow_nan=False).encode() + b"\n\n"
+    """A server-sent event; those of /v1/responses have names."""
+    name = f"event: {record['type']}\n".encode() if "type" in record else b""
+    return name + b"data: " + json.dumps(record, ensure_ascii=False, allow_nan=False).encode() + b"\n\n"

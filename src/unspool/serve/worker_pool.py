@@ -33,7 +33,8 @@ class WorkerPool:
         self._owners: Counter[str] = Counter()
         self._threads: list[threading.Thread] = []
         self._running = 0
-        self._is_closed = False
+        self.is_closed = False
+        """Whether new requests are refused, because the server is closing."""
         self._mean_seconds = 1.0
         """Moving average of the time per request."""
 
@@ -55,7 +56,7 @@ class WorkerPool:
     def submit(self, work: Callable[[], None], owner: str = "") -> Ticket:
         """Run the work when a slot is free; raises an ApiError if the queue is full."""
         with self._change:
-            if self._is_closed:
+            if self.is_closed:
                 raise ApiError(503, "the server is closing")
             if self.is_full:
                 raise self._refusal("the queue is full", "queue_full")
@@ -84,7 +85,7 @@ class WorkerPool:
     def close(self, seconds: float | None = None) -> None:
         """Wait until all requests are finished, or for some seconds."""
         with self._change:
-            self._is_closed = True
+            self.is_closed = True
             self._change.notify_all()
         end = None if seconds is None else time.monotonic() + seconds
         for thread in self._threads:
@@ -99,7 +100,7 @@ class WorkerPool:
     def _work(self) -> None:
         while True:
             with self._change:
-                self._change.wait_for(lambda: self._waiting or self._is_closed)
+                self._change.wait_for(lambda: self._waiting or self.is_closed)
                 if not self._waiting:
                     return
                 ticket = self._waiting.popleft()

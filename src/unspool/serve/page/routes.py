@@ -17,12 +17,15 @@ from unspool.evaluate.rating import RatingSet, report
 from unspool.interfaces import Decoder, StepModel
 from unspool.lab.results import Finding
 from unspool.serve.api_error import ApiError
+from unspool.serve.generation import Emit
 from unspool.serve.guard import App, Receive, Send
 from unspool.serve.page.views import DecoderView, attention_map, beam_tree, next_token
-from unspool.serve.requests import Int64, RequestModel, TokenId, check_decoder
+from unspool.serve.request_base import Int64, StrictModel, TokenId
+from unspool.serve.request_decoder import check_decoder
+from unspool.serve.request_log import record_of
 from unspool.serve.server import Server
 from unspool.serve.shared_model import SharedModel
-from unspool.serve.streaming import Emit, ModelTask, cancel_on_disconnect
+from unspool.serve.streaming import ModelTask, cancel_on_disconnect
 
 TIMEOUT_SECONDS = 60.0
 """Time limit of a page request."""
@@ -40,7 +43,7 @@ Prompt = (
 )
 
 
-class PromptFields(RequestModel):
+class PromptFields(StrictModel):
     """The model and the prompt."""
 
     model: str = Field(max_length=1000)
@@ -88,7 +91,7 @@ class PageContent:
 Rater = Annotated[str, Query(min_length=1, max_length=80)]
 
 
-class RatingAnswer(RequestModel):
+class RatingAnswer(StrictModel):
     """The body of POST /playground/rating."""
 
     rater: str = Field(min_length=1, max_length=80)
@@ -229,7 +232,10 @@ class PageRoutes:
         def work(model: SharedModel, emit: Emit) -> None:
             emit(asdict(view(model)))
 
-        task = ModelTask(self._server.scheduler(name), self._server.pool, work, TIMEOUT_SECONDS)
+        record = record_of(request)
+        task = ModelTask(
+            self._server.scheduler(name), self._server.pool, lambda: work, TIMEOUT_SECONDS, record
+        )
         async with cancel_on_disconnect(task, request):
             record: dict[str, Any] = await anext(task)
             return record

@@ -1,4 +1,4 @@
-"""Response bodies: OpenAI's objects as pydantic models, and builders that make them from pieces."""
+"""Builders of the responses of completions and chats, or of their streamed chunks, from pieces of text."""
 
 from __future__ import annotations
 
@@ -7,165 +7,22 @@ import secrets
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
-
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Any, ClassVar
 
 from unspool.decode.hypothesis import Job, Ranked
 from unspool.decode.output import Piece
 from unspool.interfaces import Detokenizer, TokenizerLike
+from unspool.serve.api_error import ApiError, error_record
+from unspool.serve.request_grammar import Reply
 from unspool.serve.requests import DecodingFields
-
-OpenAIFinishReason = Literal["stop", "length"]
-
-
-class ResponseModel(BaseModel):
-    """A response body without undocumented fields."""
-
-    model_config = ConfigDict(extra="forbid")
-
-
-class Usage(ResponseModel):
-    """Token counts."""
-
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-
-
-class CompletionLogprobs(ResponseModel):
-    """Parallel lists with one entry per token."""
-
-    tokens: list[str]
-    token_logprobs: list[float | None]
-    """None for the first token of an echoed prompt."""
-    top_logprobs: list[dict[str, float] | None]
-    text_offset: list[int]
-
-
-class CompletionChoice(ResponseModel):
-    """One generated text."""
-
-    index: int
-    text: str
-    logprobs: CompletionLogprobs | None
-    finish_reason: OpenAIFinishReason | None
-
-
-class Generated(ResponseModel):
-    """The fields that completions and chats share."""
-
-    id: str
-    created: int
-    model: str
-    usage: Usage
-
-
-class Completion(Generated):
-    """The response of /v1/completions; the chunks of a stream look the same."""
-
-    object: Literal["text_completion"]
-    choices: list[CompletionChoice]
-
-
-class TokenLogprob(ResponseModel):
-    """A token and its log-probability."""
-
-    token: str
-    logprob: float
-    bytes: list[int]
-
-
-class ChosenLogprob(TokenLogprob):
-    """A generated token with the most probable alternatives."""
-
-    top_logprobs: list[TokenLogprob]
-
-
-class ChatLogprobs(ResponseModel):
-    """Log-probabilities of all tokens of a message."""
-
-    content: list[ChosenLogprob]
-    refusal: None
-
-
-class AssistantMessage(ResponseModel):
-    """The message of the model."""
-
-    role: Literal["assistant"]
-    content: str
-    refusal: None
-
-
-class ChatChoice(ResponseModel):
-    """One message."""
-
-    index: int
-    message: AssistantMessage
-    logprobs: ChatLogprobs | None
-    finish_reason: OpenAIFinishReason | None
-
-
-class ChatCompletion(Generated):
-    """The response of /v1/chat/completions."""
-
-    object: Literal["chat.completion"]
-    choices: list[ChatChoice]
-
-
-class ModelCard(ResponseModel):
-    """A served model."""
-
-    id: str
-    object: Literal["model"] = "model"
-    created: int
-    owned_by: Literal["unspool"] = "unspool"
-    max_model_len: int | None
-    """Context length; None if it is unlimited."""
-
-
-class ModelList(ResponseModel):
-    """The response of /v1/models."""
-
-    object: Literal["list"] = "list"
-    data: list[ModelCard]
-
-
-class Tokens(ResponseModel):
-    """The response of /tokenize."""
-
-    count: int
-    max_model_len: int | None
-    tokens: list[int]
-
-
-class Health(ResponseModel):
-    """The response of /health."""
-
-    status: Literal["ok"] = "ok"
-    models: list[str]
-
-
-class ErrorDetail(ResponseModel):
-    """The description of an error."""
-
-    message: str
-    type: str
-    param: str | None = Field(description="the field that is wrong")
-    code: str | None
-
-
-class ErrorResponse(ResponseModel):
-    """Every response with another status than 200."""
-
-    error: ErrorDetail
-
-
-# ---- building responses
-
+from unspool.serve.tool_calls import CallDelta, MessageDelta, MessageParser
 
 FINISH_REASONS = {"eos": "stop", "stop": "stop", "loop": "stop", "length": "length", None: None}
 """Our finish reason → OpenAI's."""
+
+
+Key = tuple[int, int]
+"""The number of a prompt, and of one of its texts."""
 
 
 @dataclass
@@ -199,6 +56,7 @@ class StartedGeneration:
     job: Job
     scored: Sequence[Piece] = ()
     """The scored prompts, if requested; log p of the first token is NaN."""
+    reply: Reply = Reply()  # noqa: RUF009 — it is frozen
 
 
 class CompletionBuilder:
@@ -206,6 +64,8 @@ class CompletionBuilder:
 
     names: ClassVar = ("text_completion", "text_completion", "cmpl-")
     """`object` of a response and of a chunk, and the prefix of their id."""
+    end: ClassVar = b"data: [DONE]\n\n"
+    """The last event of a stream."""
 
     def __init__(
         self,
@@ -214,13 +74,15 @@ class CompletionBuilder:
         alternatives: int | None,
         *,
         echo: bool = False,
+        show_prompt_logprobs: bool = False,
     ) -> None:
         self.body, self.new_tokens = body, 0
+        self._show_prompt_logprobs = show_prompt_logprobs
         self._tokenizer, self._alternatives, self._echo = tokenizer, alternatives, echo
         identity = self.names[2] + secrets.token_hex(12)
         self._shared = {"id": identity, "created": int(time.time()), "model": body.model}
-        self._choices: dict[tuple[int, int], Choice] = {}
-        self._detokenizers: dict[tuple[int, int], Detokenizer] = {}
+        self._choices: dict[Key, Choice] = {}
+        self._detokenizers: dict[Key, Detokenizer] = {}
 
     def start(self, started: StartedGeneration) -> None:
         """Set the prompts, before the first piece."""
@@ -240,36 +102,46 @@ class CompletionBuilder:
             for sample, text in enumerate(texts or [Choice(finish_reason="length")] * self.body.n):
                 whole = self._prompt(request)
                 whole.add(text)
-                choices.append(self._record((request, sample), whole, self._whole(whole.text)))
+                choices.append(self._record((request, sample), whole, self._whole((request, sample), whole)))
         return {**self._shared, "object": self.names[0], "choices": choices, "usage": self.usage()}
 
-    def echo_chunks(self) -> Iterator[dict[str, Any]]:
-        """Chunks that repeat the prompts, if the request asks for an echo."""
+    def opening(self) -> Iterator[dict[str, Any]]:
+        """The first chunks of a stream: they repeat the prompts, if the request asks for an echo."""
         for request in range(len(self._job.prompts)) if self._echo else ():
             for sample in range(self.body.n):
-                yield self._chunk((request, sample), self._prompt(request))
+                yield from self._chunks((request, sample), self._prompt(request))
 
-    def chunk(self, piece: Piece) -> dict[str, Any]:
-        """The chunk of one piece."""
-        return self._chunk((piece.request, piece.sample), piece)
+    def chunks(self, piece: Piece) -> Iterator[dict[str, Any]]:
+        """The chunks of one piece."""
+        yield from self._chunks((piece.request, piece.sample), piece)
 
-    def usage_chunk(self) -> dict[str, Any]:
-        """The last chunk, with the token counts."""
-        return {**self._shared, "object": self.names[1], "choices": [], "usage": self.usage()}
+    def closing(self) -> Iterator[dict[str, Any]]:
+        """The last chunk, with the token counts, if the request asks for them."""
+        if self.body.stream_options is not None and self.body.stream_options.include_usage:
+            yield {**self._shared, "object": self.names[1], "choices": [], "usage": self.usage()}
 
-    def usage(self) -> dict[str, int]:
+    def failed(self, error: ApiError) -> dict[str, Any]:
+        """The last event of a stream that fails."""
+        return dict(error_record(error))
+
+    def usage(self) -> dict[str, Any]:
         """The token counts."""
         prompt = sum(map(len, self._job.prompts))
         total = prompt + self.new_tokens
         return {"prompt_tokens": prompt, "completion_tokens": self.new_tokens, "total_tokens": total}
 
-    def _whole(self, text: str) -> dict[str, Any]:
+    def _whole(self, key: Key, text: Choice) -> dict[str, Any]:
         """The text of a choice of a complete response."""
-        return {"text": text}
+        if not self._show_prompt_logprobs or self._tokenizer is None:
+            return {"text": text.text}
+        return {"text": text.text, "prompt_logprobs": _prompt_logprobs(self._tokenizer, self._scored[key[0]])}
 
-    def _delta(self, text: str, is_first: bool) -> dict[str, Any]:  # noqa: ARG002
-        """The text of a choice of a chunk."""
-        return {"text": text}
+    def _delta(self, key: Key, piece: Choice | Piece) -> dict[str, Any] | None:  # noqa: ARG002
+        """The text of a choice of a chunk; None if there is nothing to send yet."""
+        return {"text": piece.text}
+
+    def _finish_reason(self, key: Key, piece: Choice | Piece) -> str | None:  # noqa: ARG002
+        return FINISH_REASONS[piece.finish_reason]
 
     def _logprobs(
         self, tokenizer: TokenizerLike, piece: Choice | Piece, count: int, offsets: list[int]
@@ -284,20 +156,22 @@ class CompletionBuilder:
         logprobs = [_number(logp) for logp in piece.logps]
         return {"tokens": texts, "token_logprobs": logprobs, "top_logprobs": tops, "text_offset": offsets}
 
-    def _chunk(self, key: tuple[int, int], piece: Choice | Piece) -> dict[str, Any]:
-        delta = self._delta(piece.text, key not in self._choices)
+    def _chunks(self, key: Key, piece: Choice | Piece) -> Iterator[dict[str, Any]]:
+        delta = self._delta(key, piece)
         self._choices.setdefault(key, Choice())
-        return {**self._shared, "object": self.names[1], "choices": [self._record(key, piece, delta)]}
+        if delta is not None:
+            choices = [self._record(key, piece, delta)]
+            yield {**self._shared, "object": self.names[1], "choices": choices}
 
-    def _record(self, key: tuple[int, int], piece: Choice | Piece, text: dict[str, Any]) -> dict[str, Any]:
+    def _record(self, key: Key, piece: Choice | Piece, text: dict[str, Any]) -> dict[str, Any]:
         logprobs = None
         if self._alternatives is not None and self._tokenizer is not None:
             offsets = self._offsets(self._tokenizer, key, piece.tokens)
             logprobs = self._logprobs(self._tokenizer, piece, self._alternatives, offsets)
-        index, finish_reason = key[0] * self.body.n + key[1], FINISH_REASONS[piece.finish_reason]
+        index, finish_reason = key[0] * self.body.n + key[1], self._finish_reason(key, piece)
         return {"index": index, **text, "logprobs": logprobs, "finish_reason": finish_reason}
 
-    def _offsets(self, tokenizer: TokenizerLike, key: tuple[int, int], tokens: Sequence[int]) -> list[int]:
+    def _offsets(self, tokenizer: TokenizerLike, key: Key, tokens: Sequence[int]) -> list[int]:
         """The number of complete characters before each token, from the start of an echoed prompt."""
         if key not in self._detokenizers:
             begins = self._echo or self._job.is_encoder_decoder
@@ -324,11 +198,44 @@ class ChatBuilder(CompletionBuilder):
 
     names: ClassVar = ("chat.completion", "chat.completion.chunk", "chatcmpl-")
 
-    def _whole(self, text: str) -> dict[str, Any]:
-        return {"message": {"role": "assistant", "content": text, "refusal": None}}
+    def start(self, started: StartedGeneration) -> None:
+        """Set the prompts and the form of the replies, before the first piece."""
+        super().start(started)
+        self._reply, self._parsers = started.reply, dict[Key, MessageParser]()
 
-    def _delta(self, text: str, is_first: bool) -> dict[str, Any]:
-        return {"delta": {"role": "assistant", "content": text} if is_first else {"content": text}}
+    def parse(self, key: Key, text: str, is_last: bool) -> MessageDelta:
+        """The parts of a reply that this text completes."""
+        if key not in self._parsers:
+            reply = self._reply
+            self._parsers[key] = MessageParser(
+                reply.format, thinks=reply.thinks, is_thinking=reply.is_thinking
+            )
+        return self._parsers[key].feed(text, is_last)
+
+    def _whole(self, key: Key, text: Choice) -> dict[str, Any]:
+        parts = self.parse(key, text.text, is_last=True)
+        message = {"role": "assistant", "content": parts.content, "refusal": None}
+        if parts.reasoning:
+            message["reasoning_content"] = parts.reasoning
+        if parts.calls:
+            message |= {"content": parts.content or None, "tool_calls": list(map(_tool_call, parts.calls))}
+        return {"message": message}
+
+    def _delta(self, key: Key, piece: Choice | Piece) -> dict[str, Any] | None:
+        parts = self.parse(key, piece.text, is_last=piece.finish_reason is not None)
+        delta: dict[str, Any] = {} if key in self._choices else {"role": "assistant", "content": ""}
+        if parts.content:
+            delta["content"] = parts.content
+        if parts.reasoning:
+            delta["reasoning_content"] = parts.reasoning
+        if parts.calls:
+            delta["tool_calls"] = [{"index": call.index, **_tool_call(call)} for call in parts.calls]
+        is_needed = delta or piece.finish_reason or self._alternatives is not None
+        return {"delta": delta} if is_needed else None
+
+    def _finish_reason(self, key: Key, piece: Choice | Piece) -> str | None:
+        reason = FINISH_REASONS[piece.finish_reason]
+        return "tool_calls" if reason == "stop" and self._parsers[key].calls else reason
 
     def _logprobs(
         self,
@@ -358,3 +265,26 @@ def _ranked(piece: Choice | Piece, place: int, count: int) -> Sequence[tuple[int
 def _number(logp: float) -> float | None:
     """A log-probability as JSON, which does not have NaN and −∞."""
     return None if math.isnan(logp) else max(logp, -9999.0)
+
+
+def _tool_call(call: CallDelta) -> dict[str, Any]:
+    """A tool call, or the next part of one."""
+    if call.name is None:
+        return {"function": {"arguments": call.arguments}}
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def _prompt_logprobs(tokenizer: TokenizerLike, scored: Piece) -> list[dict[str, Any] | None]:
+    """vLLM's prompt_logprobs: for each token after the first, the token and its best alternatives."""
+    records: list[dict[str, Any] | None] = [None]
+    for token, logp, ranked in list(zip(scored.tokens, scored.logps, scored.ranked, strict=True))[1:]:
+        best = {other: (value, rank) for rank, (other, value) in enumerate(ranked.model, start=1)}
+        best.setdefault(token, (logp, None))
+        records.append(
+            {
+                str(other): {"logprob": _number(value), "rank": rank, "decoded_token": tokenizer.show(other)}
+                for other, (value, rank) in best.items()
+            }
+        )
+    return records
