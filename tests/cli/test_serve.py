@@ -1,3 +1,5 @@
+import socket
+
 import pytest
 
 from unspool.cli import main
@@ -16,9 +18,46 @@ def test_a_short_key_is_refused(capsys, monkeypatch):
 
 
 def test_models_are_served_until_the_end(monkeypatch):
-    uvicorn = pytest.importorskip("uvicorn")
+    seen = served(monkeypatch)
+    assert main(["serve", "bible", "--port", "0", "--drain", "3"]) == 0
+    assert seen["host"] == "127.0.0.1"
+    assert (seen["drain_seconds"], seen["read_seconds"]) == (3, 600)
+
+
+def served(monkeypatch):
+    """What `unspool serve` runs, which returns at once here."""
     seen = {}
-    monkeypatch.setattr(uvicorn, "run", lambda app, **told: seen.update(told, app=app))
+
+    def run(app, listener, **settings):
+        seen.update(settings, app=app, host=listener.getsockname()[0])
+
+    monkeypatch.setattr("unspool.serve.connections.serve_until_stopped", run)
     monkeypatch.delenv("UNSPOOL_API_KEYS", raising=False)
-    assert main(["serve", "bible", "--port", "0"]) == 0
-    assert (seen["host"], seen["port"]) == ("127.0.0.1", 0)
+    return seen
+
+
+def test_options_may_stand_in_a_file(monkeypatch, tmp_path, capsys):
+    seen, file = served(monkeypatch), tmp_path / "serve.toml"
+    file.write_text('models = ["bible"]\nport = 0\ntimeout = 5\nstrict = true\n[alias]\n"gpt-4o" = "bible"\n')
+    assert main(["serve", "--config", str(file), "--timeout", "7"]) == 0
+    assert seen["read_seconds"] == 7
+    server = seen["app"]._app.app._app.state.server
+    assert (server.aliases, server.is_strict) == ({"gpt-4o": "bible"}, True)
+    for text, message in (("prot = 1", "did you mean 'port'"), ("port = 'x'", "port"), ("a", "TOML")):
+        file.write_text(text)
+        assert main(["serve", "--config", str(file)]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_is_found_before_the_model_is_loaded(capsys, monkeypatch):
+    served(monkeypatch)
+    monkeypatch.setattr("unspool.cli.serve.load_generator", lambda *_: pytest.fail("loaded"))
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        assert main(["serve", "bible", "--port", str(other.getsockname()[1])]) == 2
+    assert "give another --port" in capsys.readouterr().err
+
+
+def test_an_alias_names_a_served_model(capsys, monkeypatch):
+    served(monkeypatch)
+    assert main(["serve", "bible", "--alias", "x=bibel"]) == 2
+    assert "did you mean 'bible'" in capsys.readouterr().err

@@ -237,7 +237,7 @@ def test_whatever_is_sent_is_answered_by_400_in_words(served, body):
 
 FIELDS = (
     *("model", "prompt", "n", "stream", "stream_options", "stop", "seed", "temperature", "top_p"),
-    *("frequency_penalty", "presence_penalty", "logit_bias", "response_format", "user", "top_k", "min_p"),
+    *("frequency_penalty", "presence_penalty", "logit_bias", "response_format", "top_k", "min_p"),
     *("typical_p", "repetition_penalty", "num_beams", "decoder", "stop_token_ids", "stop_loops"),
     "stop_approximate_loops",
     *("max_tokens", "best_of", "echo", "logprobs", "suffix"),
@@ -249,7 +249,7 @@ def test_a_field_of_the_wrong_type_is_named(served, field):
     for wrong in ({"a": [1]}, [[None]], "\x00wrong", -(10**30), [{}]):
         body = {"model": "bible", "prompt": PROMPT, "max_tokens": 1, field: wrong}
         answer = served.post(json.dumps(body).encode())
-        if isinstance(wrong, str) and field in ("prompt", "stop", "user"):
+        if isinstance(wrong, str) and field in ("prompt", "stop"):
             assert answer.status_code == 200
         else:
             assert answer.status_code in (400, 404)

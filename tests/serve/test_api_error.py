@@ -32,14 +32,17 @@ def test_the_form_is_openais():
 @pytest.mark.parametrize(
     ("changes", "param", "said"),
     [
-        ({"prompt": [10**9]}, "prompt.0", "less than or equal to 10000000"),
-        ({"prompt": [[1, 2], [3, -1]]}, "prompt.1.1", "greater than or equal to 0"),
+        ({"prompt": [10**9]}, "prompt.0", "at most 10000000"),
+        ({"prompt": [[1, 2], [3, -1]]}, "prompt.1.1", "at least 0"),
         ({"prompt": ""}, "prompt", "at least 1 character"),
         ({"prompt": ["a", ""]}, "prompt.1", "at least 1 character"),
-        ({"n": 0}, "n", "greater than or equal to 1"),
-        ({"stop": ["a"] * 17}, "stop", "at most 16 items"),
-        ({"prompt": None}, "prompt", "valid"),
-        ({"nonsense": 1}, "nonsense", "not permitted"),
+        ({"n": 0}, "n", "at least 1"),
+        ({"stop": ["a"] * 17}, "stop", "at most 16 entries"),
+        ({"prompt": None}, "prompt", "required"),
+        ({"prompt": {"a": 1}}, "prompt", "must be a"),
+        ({"temperature": "hot"}, "temperature", "must be a number"),
+        ({"response_format": {"type": "xml"}}, "response_format.type", "must be one of 'text'"),
+        ({"suffix": "x"}, "suffix", "is not supported"),
     ],
 )
 def test_of_several_ways_to_say_a_field_the_one_meant_is_told(changes, param, said):

@@ -13,8 +13,8 @@ from fastapi import FastAPI
 
 import unspool as us
 from unspool.serve.app import ERROR_RESPONSES, create_app, streamed
-from unspool.serve.requests import Limits, TokenizeRequest
-from unspool.serve.responses import Tokens
+from unspool.serve.requests import DetokenizeRequest, Limits
+from unspool.serve.response_models import Tokens
 from unspool.serve.scheduler import Scheduler
 from unspool.serve.server import Server
 from unspool.serve.shared_model import BatchCall
@@ -209,7 +209,6 @@ def test_a_chat_message_cannot_spell_special_tokens(client, bible, monkeypatch):
         ({"extra_body": {"decoder": "MBR(100000)"}}, "allows"),
         ({"extra_body": {"decoder": "Sample(TopP(2))"}}, "TopP"),
         ({"extra_body": {"decoder": "Greedy()", "top_k": 5}}, "replaces top_k"),
-        ({"extra_body": {"temprature": 1}}, "temprature"),
         ({"logit_bias": {"a": 1}}, "logit_bias"),
         ({"logit_bias": {"99999": 1}}, "99999"),
         ({"prompt": "x " * 5000}, "context"),
@@ -237,7 +236,10 @@ def test_models_tokens_health_and_metrics(served, client, bible):
     assert client.models.retrieve("bible").id == "bible"
     tokens = WEB.post(f"{served.url}/tokenize", json={"prompt": PROMPT}).json()
     assert tokens["tokens"] == bible.tokenizer.encode(PROMPT)
-    assert WEB.get(f"{served.url}/health").json()["status"] == "ok"
+    text = WEB.post(f"{served.url}/detokenize", json={"tokens": tokens["tokens"][1:]}).json()["prompt"]
+    assert text.strip() == PROMPT
+    for path in ("/health", "/ready"):
+        assert WEB.get(served.url + path).json() == {"status": "ok"}
     ask(client)
     metrics = WEB.get(f"{served.url}/metrics").text
     assert "unspool_generated_tokens_total" in metrics
@@ -249,7 +251,7 @@ def test_the_document_tells_what_is_taken_and_how_it_is_refused(served):
     paths = WEB.get(f"{served.url}/openapi.json").json()["paths"]
     assert set(paths) == {
         *("/v1/models", "/v1/models/{name}", "/v1/completions", "/v1/chat/completions"),
-        *("/tokenize", "/health", "/metrics"),
+        *("/v1/responses", "/v1/embeddings", "/tokenize", "/detokenize", "/health", "/ready", "/metrics"),
         *("/playground/about", "/playground/next-token", "/playground/beam-tree", "/playground/attention"),
     }
     for operations in paths.values():
@@ -274,9 +276,10 @@ def small(bible):
 
 
 def test_every_route_is_denied_without_a_key(small):
-    routes = [route.path for route in small.app._app.routes]
+    routes = [route.path for route in small.app.app._app.routes]
     assert len(routes) >= 8
-    for path in (*routes, "/nothing"):
+    assert WEB.get(f"{small.url}/health").status_code == 200
+    for path in {*routes, "/nothing"} - {"/health"}:
         for headers in (
             {},
             {"Authorization": "Bearer wrong"},
@@ -337,8 +340,8 @@ def test_errors_hold_no_control_characters(served):
     assert not set(answer.json()["error"]["message"]) & set("\x1b\x9b\u202e")
 
 
-async def count(body: TokenizeRequest) -> dict[str, int]:
-    return {"n": len(body.prompt)}
+async def count(body: DetokenizeRequest) -> dict[str, int]:
+    return {"n": len(body.tokens)}
 
 
 def test_answers_and_refusals_are_logged():
@@ -352,7 +355,7 @@ def test_answers_and_refusals_are_logged():
     refused = responses["default"]["content"]["application/json"]["schema"]["$ref"]
     assert (whole, refused) == ("#/components/schemas/Tokens", "#/components/schemas/ErrorResponse")
     assert set(document["components"]["schemas"]) == {
-        "TokenizeRequest",
+        "DetokenizeRequest",
         "Tokens",
         "ErrorResponse",
         "ErrorDetail",

@@ -4,12 +4,12 @@ from contextlib import suppress
 import pytest
 
 from unspool.serve.api_error import ApiError
-from unspool.serve.guard import Guard, Metrics, read_keys
+from unspool.serve.guard import Guard, is_owner, read_keys
 
 KEY = "0123456789abcdef"
 
 
-def asked(headers, body=b"", keys=(KEY,)):
+def asked(headers, body=b"", keys=(KEY,), path="/v1/models"):
     """The status that a client sees, or "let through"."""
     sent = []
 
@@ -23,7 +23,7 @@ def asked(headers, body=b"", keys=(KEY,)):
     async def send(message):
         sent.append(message)
 
-    scope = {"type": "http", "headers": headers}
+    scope = {"type": "http", "headers": headers, "path": path}
     asyncio.run(Guard(app, keys, body_bytes=10)(scope, receive, send))
     return sent[0]["status"]
 
@@ -67,7 +67,7 @@ def test_a_body_that_turns_out_too_long_is_told_so_whatever_the_application_says
     async def send(message):
         sent.append(message)
 
-    asyncio.run(Guard(app, (), body_bytes=10)({"type": "http", "headers": []}, receive, send))
+    asyncio.run(Guard(app, (), body_bytes=10)({"type": "http", "headers": [], "path": "/"}, receive, send))
     assert [message.get("status") for message in sent] == [413, None]
     assert b"10 bytes" in sent[1]["body"]
 
@@ -81,16 +81,56 @@ def test_keys_of_the_environment_and_of_a_file(tmp_path):
         read_keys("short", None)
 
 
-def test_counters_and_gauges_as_prometheus_reads_them():
-    metrics = Metrics()
-    metrics.add("tokens", 3)
-    metrics.add("tokens", 4)
-    metrics.add("requests", path="/x", status="200")
-    assert metrics.text({"waiting": 2}).splitlines() == [
-        "# TYPE unspool_requests_total counter",
-        'unspool_requests_total{path="/x",status="200"} 1',
-        "# TYPE unspool_tokens_total counter",
-        "unspool_tokens_total{} 7",
-        "# TYPE unspool_waiting gauge",
-        "unspool_waiting 2",
-    ]
+def test_health_needs_no_key_and_no_host():
+    assert asked([], path="/health") == "let through"
+    assert asked([(b"host", b"10.0.0.7")], keys=(), path="/health") == "let through"
+    assert asked([], path="/health/") == asked([], path="/ready") == 401
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        (b"origin", b"https://evil.example"),
+        (b"origin", b"null"),
+        (b"origin", b"http://localhost.evil.example:8000"),
+        (b"sec-fetch-site", b"cross-site"),
+    ],
+)
+def test_other_web_pages_cannot_post_to_a_server_without_keys(header):
+    host = (b"host", b"localhost:8000")
+    assert asked([host, header], keys=()) == 403
+    assert asked([host, (b"origin", b"http://localhost:8000")], keys=()) == "let through"
+    assert asked([header, (b"authorization", b"Bearer " + KEY.encode())]) == "let through"
+
+
+def test_a_body_that_does_not_arrive_ends_the_request():
+    sent = []
+
+    async def app(scope, receive, send):
+        with suppress(ApiError):
+            await receive()
+        await send({"type": "http.response.start", "status": 400, "headers": []})
+
+    async def receive():
+        await asyncio.Event().wait()
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {"type": "http", "headers": [], "path": "/"}
+    asyncio.run(Guard(app, (), body_bytes=10, body_seconds=0.02)(scope, receive, send))
+    assert sent[0]["status"] == 408
+
+
+def test_the_first_key_is_the_owners():
+    owners = []
+
+    async def app(scope, receive, send):
+        owners.append(is_owner(scope))
+
+    for key in ("owner-owner-owner", KEY):
+        headers = [(b"authorization", f"Bearer {key}".encode())]
+        guard = Guard(app, ("owner-owner-owner", KEY), body_bytes=10)
+        asyncio.run(guard({"type": "http", "headers": headers, "path": "/"}, None, None))
+    assert owners == [True, False]
+    assert is_owner({})

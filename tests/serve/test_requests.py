@@ -1,8 +1,8 @@
 import pytest
 from pydantic import ValidationError
 
-import unspool as us
-from unspool.serve.requests import ChatRequest, CompletionRequest, Limits, check_decoder, decoder_of
+from unspool.serve.request_base import field_warning, ignored_fields
+from unspool.serve.requests import SYNONYMS, ChatRequest, CompletionRequest
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,6 @@ from unspool.serve.requests import ChatRequest, CompletionRequest, Limits, check
         {"stop": [""]},
         {"stop": ["a"] * 17},
         {"logprobs": 21},
-        {"unknown": 1},
         {"suffix": "x"},
         {"seed": 2**70},
     ],
@@ -35,66 +34,39 @@ def test_prompts_of_every_kind_are_taken():
     assert chat.messages[0].content == "x"
 
 
-def asked(**told):
-    return decoder_of(CompletionRequest(model="m", prompt="x", **told))
+def test_null_means_the_default():
+    fields = {"temperature": None, "stop": None, "response_format": None, "top_k": None, "n": None}
+    assert CompletionRequest(model="m", prompt="x", **fields) == CompletionRequest(model="m", prompt="x")
+    with pytest.raises(ValidationError):
+        CompletionRequest(model="m", prompt=None)
 
 
-@pytest.mark.parametrize(
-    ("told", "search"),
-    [
-        ({}, us.Sample()),
-        ({"temperature": 0}, us.Greedy()),
-        (
-            {"temperature": 0.5, "top_k": 5, "top_p": 0.9},
-            us.Sample(us.Temperature(0.5), us.TopK(5), us.TopP(0.9)),
-        ),
-        ({"min_p": 0.1, "typical_p": 0.8}, us.Sample(us.Typical(0.8), us.MinP(0.1))),
-        ({"num_beams": 4, "presence_penalty": 1}, us.Beam(4, us.PresencePenalty(1))),
-        ({"logit_bias": {"3": -100}, "temperature": 0}, us.Greedy(us.LogitBias({3: -100}))),
-        (
-            {"repetition_penalty": 1.2, "frequency_penalty": 0.5},
-            us.Sample(us.RepetitionPenalty(1.2), us.FrequencyPenalty(0.5)),
-        ),
-        ({"decoder": "Beam(3)"}, us.Beam(3)),
-    ],
-)
-def test_fields_become_a_search(told, search):
-    assert asked(**told) == search
+def test_unknown_fields_are_named_in_a_warning():
+    body = ChatRequest(
+        model="m",
+        messages=[{"role": "user", "content": [{"type": "text", "text": "x", "cache": 1}], "sender": 2}],
+        user="me",
+        metadata={},
+        frequencey_penalty=1,
+    )
+    assert list(ignored_fields(body)) == ["frequencey_penalty", "messages.sender", "messages.content.cache"]
+    assert field_warning(["a", "b\r\nc", "a"]) == '299 unspool "ignored: a, b??c"'
+    assert field_warning([f"f{k}" for k in range(12)]).endswith('f9 and 2 more"')
 
 
-def test_a_grammar_comes_last_in_every_search():
-    held = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
-    grammar = us.Grammar(json_schema={"type": "object"})
-    assert asked(response_format=held, top_k=3) == us.Sample(us.TopK(3), grammar)
-    assert asked(response_format={"type": "json_object"}, temperature=0) == us.Greedy(grammar)
-    assert asked(response_format=held, decoder="Sample(TopK(3))") == us.Sample(us.TopK(3), grammar)
-    assert asked(response_format=held, decoder="Beam(3)") == us.Beam(3, grammar)
-    assert asked(response_format={"type": "text"}) == us.Sample()
-    with pytest.raises(ValueError, match="response_format needs"):
-        asked(response_format=held, decoder="MBR(4)")
-    with pytest.raises(ValueError, match="needs json_schema"):
-        asked(response_format={"type": "json_schema"})
+@pytest.mark.parametrize("synonym", SYNONYMS)
+def test_fields_of_other_servers_are_renamed(synonym):
+    name, _, inner = SYNONYMS[synonym].partition(".")
+    value = {"choice": ["a"], "json": {"type": "object"}}.get(inner, "a" if inner else 1)
+    if name == "thinking_budget":
+        body = ChatRequest(model="m", messages=[{"role": "user", "content": "x"}], **{synonym: value})
+    else:
+        body = CompletionRequest(model="m", prompt="x", **{synonym: value})
+    found = getattr(body, name)
+    assert (found.model_dump(by_alias=True)[inner] if inner else found) == value
+    assert list(ignored_fields(body)) == []
 
 
-@pytest.mark.parametrize(
-    "told", [{"logit_bias": {"x": 1}}, {"logit_bias": {"1": 101}}, {"decoder": "Greedy", "top_k": 2}]
-)
-def test_an_invalid_decoder_is_refused(told):
-    with pytest.raises(ValueError):
-        asked(**told)
-
-
-@pytest.mark.parametrize(
-    "search",
-    [us.Beam(65), us.MBR(65), us.ContrastiveSearch(k=65), us.MBR(4, us.Beam(100)), us.StochasticBeam(70)],
-)
-def test_a_search_that_is_too_wide_is_refused(search):
-    with pytest.raises(ValueError, match="allows 64"):
-        check_decoder(search, Limits())
-
-
-@pytest.mark.parametrize(
-    "search", [us.Greedy(), us.Sample(us.TopK(1000)), us.Beam(64), us.MBR(8, us.Sample())]
-)
-def test_others_are_let_through(search):
-    check_decoder(search, Limits())
+def test_a_field_under_its_own_name_counts_more_than_a_synonym():
+    assert CompletionRequest(model="m", prompt="x", max_tokens=3, n_predict=5).max_tokens == 3
+    assert CompletionRequest(model="m", prompt="x", max_tokens=3, n_predict=None).max_tokens == 3

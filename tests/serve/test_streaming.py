@@ -11,11 +11,12 @@ import unspool as us
 from unspool.decode.hypothesis import Job
 from unspool.decode.output import Piece
 from unspool.serve.api_error import ApiError
-from unspool.serve.guard import Metrics
+from unspool.serve.generation import generate, score_prompt
+from unspool.serve.metrics import Metrics, RequestRecord
 from unspool.serve.requests import CompletionRequest, Limits
-from unspool.serve.responses import ChatBuilder, CompletionBuilder, StartedGeneration
+from unspool.serve.response_builders import ChatBuilder, CompletionBuilder, StartedGeneration
 from unspool.serve.shared_model import RequestCancelled, RequestTimeout
-from unspool.serve.streaming import MAX_EVENTS, ModelTask, generate, respond, score_prompt
+from unspool.serve.streaming import MAX_EVENTS, ModelTask, respond
 from unspool.serve.worker_pool import WorkerPool
 from unspool.testing import random_table
 from unspool.tokenization.vocabulary import train_characters
@@ -98,7 +99,7 @@ def test_the_best_of_several_has_the_highest_mean():
 
 def test_chunks_are_the_same_text_and_only_the_first_names_its_role():
     builder = builder_of(kind=ChatBuilder)
-    chunks = [builder.chunk(piece)["choices"][0] for piece in PIECES]
+    chunks = [next(builder.chunks(piece))["choices"][0] for piece in PIECES]
     assert [(it["index"], it["delta"]["content"]) for it in chunks] == [
         (0, "a"),
         (1, "b"),
@@ -111,11 +112,11 @@ def test_chunks_are_the_same_text_and_only_the_first_names_its_role():
 def test_an_echo_comes_first_and_moves_the_offsets():
     scored = Piece("ab", (A, B), 0, 0, None, (float("nan"), -1.0))
     builder = builder_of(n=1, alternatives=0, echo=True, scored=(scored,))
-    (echo,) = builder.echo_chunks()
+    (echo,) = builder.opening()
     assert echo["choices"][0]["logprobs"]["text_offset"] == [0, 1]
     assert echo["choices"][0]["text"] == "ab"
-    assert builder.chunk(PIECES[0])["choices"][0]["logprobs"]["text_offset"] == [2]
-    assert builder.chunk(PIECES[2])["choices"][0]["logprobs"]["text_offset"] == [3]
+    assert next(builder.chunks(PIECES[0]))["choices"][0]["logprobs"]["text_offset"] == [2]
+    assert next(builder.chunks(PIECES[2]))["choices"][0]["logprobs"]["text_offset"] == [3]
     whole = builder_of(n=1, alternatives=0, echo=True, scored=(scored,))
     whole.add(PIECES[0])
     (choice,) = whole.response()["choices"]
@@ -126,7 +127,7 @@ def test_an_echo_comes_first_and_moves_the_offsets():
 def test_log_probabilities_are_told_only_where_asked_for():
     for alternatives, told in ((None, None), (0, [-1.0])):
         builder = builder_of(n=1, alternatives=alternatives)
-        logprobs = builder.chunk(PIECES[0])["choices"][0]["logprobs"]
+        logprobs = next(builder.chunks(PIECES[0]))["choices"][0]["logprobs"]
         assert (logprobs and logprobs["token_logprobs"]) == told
 
 
@@ -174,7 +175,8 @@ def sent(work, metrics=None, request=None, **fields):
 
     async def main():
         answer = CompletionBuilder(body, None, None)
-        response = await respond(answer, work, request or Listening(), metrics or Metrics())
+        record = RequestRecord(model="m", times={"queue": 0.0})
+        response = await respond(answer, work, request or Listening(), metrics or Metrics(), record)
         if not body.stream:
             return json.loads(response.body)
         return [part async for part in response.body_iterator]
@@ -187,8 +189,9 @@ def test_all_of_it_in_one_object():
     whole = sent(work, metrics)
     assert whole["choices"][0]["text"] == "ab"
     assert whole["usage"] == {"prompt_tokens": 2, "completion_tokens": 2, "total_tokens": 4}
-    assert "unspool_generated_tokens_total{} 2\n" in metrics.text({})
-    assert "unspool_first_tokens_total{} 1\n" in metrics.text({})
+    assert 'unspool_generated_tokens_total{model="m"} 2\n' in metrics.text({})
+    for name in ("time_to_first_token_seconds", "time_between_tokens_seconds", "queue_seconds"):
+        assert f'unspool_{name}_count{{model="m"}} 1\n' in metrics.text({})
 
 
 def test_events_hold_the_same_text_and_end_in_done():
@@ -224,7 +227,7 @@ def run(scheduler, prompt, limits, listen):
     async def main():
         options = {"decoder": us.Sample(), "options": RUNNING_OPTIONS, "limits": limits}
         work = partial(generate, prompts=prompt, **options)
-        return await listen(ModelTask(scheduler, WorkerPool(1, 1), work, limits.seconds))
+        return await listen(ModelTask(scheduler, WorkerPool(1, 1), lambda: work, limits.seconds))
 
     return asyncio.run(main())
 
@@ -256,7 +259,7 @@ def test_a_request_that_is_cancelled_in_the_queue_ends_at_once(scheduler_of):
     async def main():
         pool.submit(lambda: free.wait(10))
         await asyncio.to_thread(wait_until, lambda: pool.running == 1)
-        task = ModelTask(engine, pool, lambda model, emit: emit("never"), 600)
+        task = ModelTask(engine, pool, lambda: lambda model, emit: emit("never"), 600)
         task.cancel()
         with pytest.raises(RequestCancelled):
             await asyncio.wait_for(anext(task), 5)
@@ -277,7 +280,7 @@ def test_a_request_pauses_while_its_client_reads_slowly(scheduler_of):
             emitted.append(number)
 
     async def main():
-        task = ModelTask(engine, WorkerPool(1, 1), work, 600)
+        task = ModelTask(engine, WorkerPool(1, 1), lambda: work, 600)
         await asyncio.to_thread(wait_until, lambda: len(emitted) == MAX_EVENTS and not engine._requests)
         assert [await anext(task) for _ in range(600)] == list(range(600))
         await asyncio.to_thread(wait_until, lambda: len(emitted) == 600 + MAX_EVENTS)

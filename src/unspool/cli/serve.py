@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
+import tomllib
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+from unspool import config
 from unspool.cli.models import load_generator, load_options, model_name
+from unspool.cli.output import print_message
 from unspool.cli.parser import MODEL_HELP, add_running_options, command, number, option
 
 EXAMPLES = """examples:
   unspool serve smollm2
   unspool serve bible smollm2 --port 8080 --slots 16
+  unspool serve smollm2 --alias gpt-4o-mini=smollm2
   UNSPOOL_API_KEYS=$(openssl rand -hex 24) unspool serve smollm2 --host 0.0.0.0
   curl localhost:8000/v1/completions -H "content-type: application/json" \\
       -d '{"model": "smollm2", "prompt": "Once upon a time", "decoder": "Sample(MinP(0.05))", "seed": 1}'
@@ -22,14 +28,66 @@ The page at http://localhost:8000/ shows next-token distributions, beams and att
 KEYS_VARIABLE = "UNSPOOL_API_KEYS"
 
 
+class ConfigFile(argparse.Action):
+    """Reads options from a TOML file; options of the command line count more."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, _: Any = None
+    ) -> None:
+        """Set the options that the command line did not change."""
+        try:
+            settings = tomllib.loads(Path(values).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            parser.error(f"{values} cannot be read as TOML: {error}")
+        actions = {action.dest: action for action in parser._actions if action.dest not in ("help", "config")}
+        for key, value in settings.items():
+            name = key.replace("-", "_")
+            if name not in actions:
+                parser.error(f"{values}: {config.unknown(key, actions, 'option of serve')}")
+            texts = [f"{it}={value[it]}" for it in value] if isinstance(value, dict) else value
+            try:
+                typed = _typed(actions[name], texts)
+            except (argparse.ArgumentTypeError, TypeError, ValueError) as error:
+                parser.error(f"{values}: {key}: {error}")
+            if name == "models":  # argparse sets positional arguments last
+                namespace.models_of_file = typed
+            elif getattr(namespace, name, None) in (None, [], parser.get_default(name)):
+                setattr(namespace, name, typed)
+
+
+def _typed(action: argparse.Action, value: Any) -> Any:
+    """The value of a TOML file as the option's type."""
+    if isinstance(value, list):
+        return [_typed(action, it) for it in value]
+    if action.nargs == 0:
+        if not isinstance(value, bool):
+            raise ValueError(f"{value!r} is not true or false")
+        return value
+    convert: Any = action.type or str
+    converted = convert(str(value))
+    if action.choices is not None and converted not in action.choices:
+        raise ValueError(f"{value!r} is not one of {', '.join(map(str, action.choices))}")
+    return converted
+
+
+def _alias(text: str) -> tuple[str, str]:
+    name, separator, model = text.partition("=")
+    if not (name and separator and model):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=MODEL")
+    return name, model
+
+
 @command(
     EXAMPLES,
     option("models", nargs="*", metavar="MODEL", help=f"{MODEL_HELP}; several are allowed"),
+    option("--config", action=ConfigFile, metavar="FILE", help="read these options from a TOML file"),
     option("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)"),
     number("--port", 8000, "port to listen on; 0 chooses a free one", minimum=0),
     number("--slots", 32, "requests that run at once"),
     number("--queue", 128, "requests that may wait; more are refused with status 429", minimum=0),
+    number("--per-key", None, "requests of one API key that run or wait (default: no limit)"),
     number("--timeout", 600, "seconds per request"),
+    number("--drain", 30, "seconds that running requests have to finish after SIGTERM or Ctrl-C"),
     number(
         "--prefix-cache",
         256,
@@ -37,11 +95,23 @@ KEYS_VARIABLE = "UNSPOOL_API_KEYS"
         minimum=0,
     ),
     option(
+        "--alias",
+        type=_alias,
+        action="append",
+        default=[],
+        metavar="NAME=MODEL",
+        help="another name of a served model; repeatable",
+    ),
+    option("--strict", action="store_true", help="refuse unknown fields instead of ignoring them"),
+    option(
+        "--log", choices=("text", "json"), default="text", help="format of the log (default: %(default)s)"
+    ),
+    option(
         "--api-keys",
         type=Path,
         metavar="FILE",
-        help=f"API keys of at least 16 characters, one per line; or comma-separated in {KEYS_VARIABLE}. "
-        "Required unless --host is a loopback address",
+        help=f"API keys of at least 16 characters, one per line; or comma-separated in {KEYS_VARIABLE}. The "
+        "first is the owner's. Required unless --host is a loopback address",
     ),
     option(
         "--ratings", type=Path, metavar="FOLDER", help="let people rate this set of `unspool rate prepare`"
@@ -56,13 +126,14 @@ def serve(args: argparse.Namespace) -> int:
     """Serve models over HTTP with OpenAI's API."""
     try:
         import fastapi  # noqa: F401
-        import uvicorn
+        import uvicorn  # noqa: F401
     except ModuleNotFoundError as error:
         raise ValueError(f"serve needs {error.name}: pip install unspool[serve]") from error
     from unspool.evaluate.rating import RatingSet
     from unspool.lab.claims import CLAIMS
     from unspool.lab.results import findings_of_file
     from unspool.serve.app import create_app
+    from unspool.serve.connections import bind, serve_until_stopped
     from unspool.serve.guard import LOOPBACK, read_keys
     from unspool.serve.page.routes import PageContent, StaticFiles
     from unspool.serve.requests import Limits
@@ -75,12 +146,41 @@ def serve(args: argparse.Namespace) -> int:
         raise ValueError(
             f"--host {args.host} is reachable by others: give --api-keys FILE, or set {KEYS_VARIABLE}"
         )
-    ratings = None if args.ratings is None else RatingSet.load(args.ratings)
-    findings = () if args.lab is None else findings_of_file(args.lab, CLAIMS)
-    names = list(dict.fromkeys(args.models)) or [model_name(None)]
-    cache_bytes = args.prefix_cache * 2**20 // len(names)
-    schedulers = {name: Scheduler(load_generator(name, load_options(args)), cache_bytes) for name in names}
-    server = Server(schedulers, WorkerPool(args.slots, args.queue), Limits(seconds=args.timeout))
-    app = StaticFiles(create_app(server, keys, PageContent(ratings, tuple(findings))))
-    uvicorn.run(app, host=args.host, port=args.port, log_level="info")
+    given = args.models or getattr(args, "models_of_file", [])
+    names = list(dict.fromkeys(given)) or [model_name(None)]
+    aliases = dict(args.alias)
+    for alias, name in aliases.items():
+        if name not in names:
+            raise ValueError(f"--alias {alias}={name}: {config.unknown(name, names, 'served model')}")
+    with bind(args.host, args.port) as listener:  # before the models are loaded, which takes longer
+        ratings = None if args.ratings is None else RatingSet.load(args.ratings)
+        findings = () if args.lab is None else findings_of_file(args.lab, CLAIMS)
+        cache_bytes = args.prefix_cache * 2**20 // len(names)
+        schedulers = {
+            name: Scheduler(load_generator(name, load_options(args)), cache_bytes) for name in names
+        }
+        for scheduler in schedulers.values():
+            scheduler.warm_up()
+        pool = WorkerPool(args.slots, args.queue, args.per_key)
+        server = Server(schedulers, pool, Limits(seconds=args.timeout), aliases, is_strict=args.strict)
+        app = create_app(server, keys, PageContent(ratings, tuple(findings)), json_log=args.log == "json")
+        _log_to_stderr()
+        host, port = listener.getsockname()[:2]
+        url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        serve_until_stopped(
+            StaticFiles(app),
+            listener,
+            read_seconds=args.timeout,
+            drain_seconds=args.drain,
+            started=lambda: print_message(f"running on {url} (Ctrl-C stops)"),
+        )
     return 0
+
+
+def _log_to_stderr() -> None:
+    """Write one line per request to standard error."""
+    log = logging.getLogger("unspool.serve")
+    log.setLevel(logging.INFO)
+    if not log.handlers:
+        log.addHandler(logging.StreamHandler())
+        log.handlers[0].setFormatter(logging.Formatter("%(message)s"))

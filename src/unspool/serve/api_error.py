@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from unspool.errors import message_line
@@ -14,12 +15,49 @@ ERROR_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
     404: "not_found_error",
+    403: "permission_error",
     405: "invalid_request_error",
+    408: "timeout_error",
     413: "invalid_request_error",
     429: "rate_limit_error",
     503: "service_unavailable_error",
     504: "timeout_error",
 }
+
+
+MAX_MESSAGE = 400
+"""Length of a message. A message quotes at most 200 characters of a request."""
+FIELD_ERRORS: dict[str, str] = {
+    "missing": "is required",
+    "extra_forbidden": "is not a field of this request",
+    "string_type": "must be a string",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_parsing_size": "has too many digits",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "finite_number": "must be a finite number",
+    "list_type": "must be a list",
+    "dict_type": "must be an object",
+    "model_type": "must be an object",
+    "model_attributes_type": "must be an object",
+    "none_required": "is not supported",
+    "literal_error": "must be one of {expected}",
+    "greater_than": "must be greater than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be at most {le}",
+    "string_too_short": "must have at least {min_length} characters",
+    "string_too_long": "must have at most {max_length} characters",
+    "too_short": "must have at least {min_length} entries",
+    "too_long": "must have at most {max_length} entries",
+    "string_unicode": "contains a lone surrogate, which is half a character",
+    "json_invalid": "is not valid JSON: {error}",
+}
+"""pydantic's type of an error → what it says here; the fields in braces are those of its context."""
 
 
 class ApiError(Exception):
@@ -34,9 +72,9 @@ class ApiError(Exception):
         headers: Mapping[str, str] | None = None,
     ) -> None:
         # The message may quote a file or a request, and clients print it.
-        self.message = message_line(message)
+        self.message = message_line(message, MAX_MESSAGE)
         super().__init__(self.message)
-        self.status, self.param, self.code = status, None if param is None else message_line(param), code
+        self.status, self.param, self.code = status, None if param is None else message_line(param, 200), code
         self.headers = dict(headers or {})
 
 
@@ -50,10 +88,12 @@ def invalid_fields(errors: Sequence[Mapping[str, Any]]) -> ApiError:
     same = [it for it in errors if it["loc"][:2] == field]
     best = max(same, key=lambda it: (not it["type"].endswith(("_type", "_parsing")), len(it["loc"])))
     # Paths also contain pydantic's names of the alternatives, which are not identifiers.
-    where = ".".join(
-        str(it) for it in best["loc"] if it != "body" and (isinstance(it, int) or it.isidentifier())
-    )
-    return ApiError(400, f"{where or 'body'}: {best['msg']}"[:500], where or None)
+    path = [it for it in best["loc"] if it != "body" and (isinstance(it, int) or it.isidentifier())]
+    if best["type"] == "json_invalid":  # the path is a position
+        path = []
+    where = ".".join(map(str, path))
+    words = FIELD_ERRORS.get(best["type"], "is not valid").format_map(best.get("ctx", {}))
+    return ApiError(400, f"{where or 'the body'} {words}"[:MAX_MESSAGE], where or None)
 
 
 def error_record(error: ApiError) -> dict[str, dict[str, str | None]]:
@@ -66,7 +106,7 @@ def as_api_error(error: BaseException, *, started: bool) -> ApiError:
     """The error response for an exception; a ValueError before generation starts is the client's fault."""
     if isinstance(error, ApiError):
         return error
-    if isinstance(error, RequestValidationError):
+    if isinstance(error, RequestValidationError | ValidationError):
         return invalid_fields(error.errors())
     if isinstance(error, HTTPException):
         return ApiError(error.status_code, str(error.detail))

@@ -31,6 +31,8 @@ from unspool.serve.response_models import (
 from unspool.serve.responses_api import ResponseObject
 from unspool.serve.server import Server
 
+CLOSE_SECONDS = 5.0
+"""How long to wait for the threads of requests that were cancelled at the end."""
 Responses = dict[int | str, dict[str, Any]]
 ERROR_RESPONSES: Responses = {"default": {"model": ErrorResponse, "description": "An error"}}
 """Documents every error in OpenAI's format, instead of FastAPI's 422."""
@@ -52,6 +54,7 @@ def create_app(
         yield
         for scheduler in server.schedulers.values():
             await asyncio.to_thread(scheduler.close)
+        await asyncio.to_thread(server.pool.close, CLOSE_SECONDS)
 
     app = FastAPI(
         title="unspool", docs_url=None, redoc_url=None, lifespan=lifespan, responses=ERROR_RESPONSES
@@ -67,6 +70,7 @@ def create_app(
     app.get("/health", response_model=Health)(server.health)
     app.get("/ready", response_model=Health)(server.ready)
     app.get("/metrics", response_class=PlainTextResponse)(server.prometheus)
+    app.state.server = server
     add_routes(app, server, content or PageContent())
 
     async def failed(_: Request, error: Exception) -> JSONResponse:

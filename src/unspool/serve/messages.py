@@ -29,7 +29,9 @@ class ContentPart(RequestModel):
     def as_text(self) -> str:
         """The text of the part; ApiError for images, audio and files."""
         if self.type not in TEXT_PARTS:
-            raise ApiError(400, f"content of type {self.type!r:.60} is not supported: send text", "messages")
+            raise ApiError(
+                400, f"messages: content of type {self.type!r:.60} is not supported: send text", "messages"
+            )
         text: str = getattr(self, TEXT_PARTS[self.type])
         return text
 
@@ -53,7 +55,8 @@ class Message(RequestModel):
     """One message of a chat."""
 
     role: str = Field(max_length=100)
-    content: str | list[ContentPart] = ""
+    content: str | list[ContentPart] | None = None
+    """May be missing in a message of the model."""
     name: str | None = Field(None, max_length=1000)
     refusal: str | None = None
     reasoning_content: str | None = None
@@ -62,7 +65,9 @@ class Message(RequestModel):
 
     def text(self) -> str:
         """The content as one string; an assistant's refusal if there is no content."""
-        if isinstance(self.content, str):
+        if self.content is None and self.role != "assistant":
+            raise ApiError(400, f"messages: a message of the {self.role!r:.60} has no content", "messages")
+        if self.content is None or isinstance(self.content, str):
             return self.content or self.refusal or ""
         return "\n".join(part.as_text() for part in self.content)
 

@@ -214,7 +214,7 @@ class ChatBuilder(CompletionBuilder):
 
     def _whole(self, key: Key, text: Choice) -> dict[str, Any]:
         parts = self.parse(key, text.text, is_last=True)
-        message = {"role": "assistant", "content": parts.content, "refusal": None}
+        message: dict[str, Any] = {"role": "assistant", "content": parts.content, "refusal": None}
         if parts.reasoning:
             message["reasoning_content"] = parts.reasoning
         if parts.calls:
@@ -279,7 +279,9 @@ def _prompt_logprobs(tokenizer: TokenizerLike, scored: Piece) -> list[dict[str, 
     """vLLM's prompt_logprobs: for each token after the first, the token and its best alternatives."""
     records: list[dict[str, Any] | None] = [None]
     for token, logp, ranked in list(zip(scored.tokens, scored.logps, scored.ranked, strict=True))[1:]:
-        best = {other: (value, rank) for rank, (other, value) in enumerate(ranked.model, start=1)}
+        best: dict[int, tuple[float, int | None]] = {
+            other: (value, rank) for rank, (other, value) in enumerate(ranked.model, start=1)
+        }
         best.setdefault(token, (logp, None))
         records.append(
             {

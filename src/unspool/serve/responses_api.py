@@ -31,10 +31,10 @@ class InputItem(RequestModel):
     """A message, a call of a function, its result, or reasoning."""
 
     type: Literal["message", "function_call", "function_call_output", "reasoning"] = "message"
-    role: str = Field("user", max_length=100)
+    role: str = Field(default="user", max_length=100)
     content: str | list[ContentPart] = ""
-    call_id: str = Field("", max_length=1000)
-    name: str = Field("", max_length=1000)
+    call_id: str = Field(default="", max_length=1000)
+    name: str = Field(default="", max_length=1000)
     arguments: str = "{}"
     output: str | list[ContentPart] = ""
 
@@ -61,7 +61,7 @@ class TextFormat(RequestModel):
 
     type: Literal["text", "json_object", "json_schema"] = "text"
     name: str = ""
-    schema_: Schema | None = Field(None, alias="schema")
+    schema_: Schema | None = Field(default=None, alias="schema")
 
 
 class TextSettings(RequestModel):
@@ -73,7 +73,7 @@ class TextSettings(RequestModel):
 class Reasoning(RequestModel):
     """Settings of the reasoning."""
 
-    effort: str | None = Field(None, max_length=40)
+    effort: str | None = Field(default=None, max_length=40)
 
 
 class ResponsesRequest(DecodingFields):

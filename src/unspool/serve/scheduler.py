@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from weakref import WeakSet
@@ -22,6 +23,10 @@ from torch import Tensor
 
 from unspool.decode.batching import BatchScheduler
 from unspool.decode.prefill import Prefill, Prompts, first_fitting
+from unspool.decode.run import Run
+from unspool.decode.search import Greedy, Sample
+from unspool.decode.transforms import TopP
+from unspool.decode.transforms.grammar import token_bytes
 from unspool.interfaces import Step, StepModel
 from unspool.serve.shared_model import (
     PREFILL_CHUNK,
@@ -169,6 +174,18 @@ class Scheduler:
             step, _ = model.start([[first or 0]])
         if not torch.isfinite(step.logp_NV).any():
             raise RuntimeError("the model returns no finite log-probability")
+
+    def warm_up(self) -> None:
+        """Compile what the first requests would wait for: prefill, decoding, sampling, grammar tables."""
+        length = min(PREFILL_CHUNK + 2, (self.model.context or 1000) // 2)
+        prompt = [1] * (1 if self.model.is_encoder_decoder else length)
+        for decoder in (Greedy(), Sample(TopP(0.9))):
+            with self.open_request() as model:
+                Run(model, prompt, decoder, max_new_tokens=3, seed=1).outputs()
+        if self.model.tokenizer is not None and self.model.eos_ids:
+            with suppress(ImportError):  # without llguidance there are no grammars
+                tables = token_bytes(self.model.tokenizer, self.model.vocab_size, self.model.eos_ids)
+                _ = tables.llguidance_tokenizer
 
     def submit(self, call: ModelCall) -> None:
         """Queue a model call; its result is set after one of the next steps."""

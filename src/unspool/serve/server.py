@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 from fastapi import Request
 from fastapi.responses import PlainTextResponse, Response
 
@@ -133,7 +134,7 @@ class Server:
         if scheduler.model.prompt_reading is None or scheduler.model.is_encoder_decoder:
             raise ApiError(400, "embeddings need a Transformer language model", "model")
         is_single = isinstance(body.input, str) or isinstance(body.input[0], int)
-        inputs: Sequence[Any] = [body.input] if is_single else body.input  # type: ignore[assignment]
+        inputs: Sequence[Any] = [body.input] if is_single else body.input
         prepare = partial(_embedding_work, scheduler.model, inputs, self.limits)
         task = self._start(scheduler, prepare, record)
         async with cancel_on_disconnect(task, request):

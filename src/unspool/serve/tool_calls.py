@@ -126,7 +126,6 @@ class MessageParser:
         text, is_found = self._until(self._tools.mark, is_last)
         delta.content += text
         if is_found:
-            delta.content = delta.content.rstrip("\n")
             self._state = self._call
         return is_found
 
@@ -144,6 +143,8 @@ class MessageParser:
         return True
 
     def _arguments(self, delta: MessageDelta, _: bool) -> bool:
+        if not self._depth:
+            self._buffer = self._buffer.lstrip()
         for at, character in enumerate(self._buffer):
             if self._is_escaped or (self._in_string and character == "\\"):
                 self._is_escaped = not self._is_escaped
@@ -153,7 +154,7 @@ class MessageParser:
                 self._depth += 1
             elif not self._in_string and character in "}]":
                 self._depth -= 1
-            if self._depth == 0:
+            if not self._depth and not self._in_string and character in "}]":
                 self._add_arguments(delta, self._buffer[: at + 1])
                 self._buffer, self._state = self._buffer[at + 1 :], self._call
                 return True

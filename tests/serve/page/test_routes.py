@@ -187,7 +187,7 @@ class Client:
 
 
 def task_of(engine, view, pool=None, seconds=60.0):
-    return ModelTask(engine, pool or WorkerPool(1, 0), lambda model, emit: emit(view(model)), seconds)
+    return ModelTask(engine, pool or WorkerPool(1, 0), lambda: lambda model, emit: emit(view(model)), seconds)
 
 
 async def first(task, client):

@@ -232,13 +232,11 @@ class PageRoutes:
         def work(model: SharedModel, emit: Emit) -> None:
             emit(asdict(view(model)))
 
-        record = record_of(request)
-        task = ModelTask(
-            self._server.scheduler(name), self._server.pool, lambda: work, TIMEOUT_SECONDS, record
-        )
+        scheduler, pool = self._server.scheduler(name), self._server.pool
+        task = ModelTask(scheduler, pool, lambda: work, TIMEOUT_SECONDS, record_of(request))
         async with cancel_on_disconnect(task, request):
-            record: dict[str, Any] = await anext(task)
-            return record
+            view_record: dict[str, Any] = await anext(task)
+            return view_record
 
 
 def add_routes(app: FastAPI, server: Server, content: PageContent) -> None:

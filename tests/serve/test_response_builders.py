@@ -7,14 +7,8 @@ from unspool.decode.hypothesis import Job, Ranked
 from unspool.decode.output import Piece
 from unspool.serve.api_error import ApiError, error_record
 from unspool.serve.requests import CompletionRequest
-from unspool.serve.responses import (
-    ChatBuilder,
-    Choice,
-    Completion,
-    CompletionBuilder,
-    ErrorResponse,
-    StartedGeneration,
-)
+from unspool.serve.response_builders import ChatBuilder, Choice, CompletionBuilder, StartedGeneration
+from unspool.serve.response_models import Completion, ErrorResponse
 from unspool.tokenization.vocabulary import train_bpe
 
 PIECE = Piece(
@@ -41,7 +35,10 @@ def test_a_choice_grows():
 
 
 def builder_of(kind, tokenizer=None, alternatives=None, prompt=(0,)):
-    builder = kind(CompletionRequest(model="m", prompt="a"), tokenizer, alternatives, echo=False)
+    options = {"include_usage": True}
+    builder = kind(
+        CompletionRequest(model="m", prompt="a", stream_options=options), tokenizer, alternatives, echo=False
+    )
     builder.start(StartedGeneration(Job((prompt,), (9,), (0,), is_encoder_decoder=prompt == (0,))))
     return builder
 
@@ -63,7 +60,7 @@ def test_logprobs_of_both_kinds():
 def test_chunks_of_a_response_have_its_id():
     builder = builder_of(ChatBuilder, prompt=(1, 2))
     builder.new_tokens = 3
-    whole, chunk, last = builder.response(), builder.chunk(PIECE), builder.usage_chunk()
+    whole, (chunk,), (last,) = builder.response(), builder.chunks(PIECE), builder.closing()
     assert whole["id"] == chunk["id"] == last["id"]
     assert (whole["object"], chunk["object"]) == ("chat.completion", "chat.completion.chunk")
     assert whole["usage"] == {"prompt_tokens": 2, "completion_tokens": 3, "total_tokens": 5} == last["usage"]
