@@ -19,6 +19,14 @@ def test_repetition_penalty_by_hand():
     assert out.exp()[0].tolist() == pytest.approx([0.25, 0.25, 0.25])
 
 
+def test_repetition_penalty_of_logits_by_hand():
+    logits = torch.tensor([[2.0, -1.0, 0.5]])
+    norm = logits.logsumexp(-1)
+    step = Step(logits - norm[:, None], log_norm_N=norm)
+    out = RepetitionPenalty(2.0)(step.logp_NV, step, [Hypothesis(0, 0, (1,), (0,))])
+    assert (out + norm[:, None])[0].tolist() == pytest.approx([1.0, -2.0, 0.5])
+
+
 def test_one_is_the_identity_and_nothing_comes_alive():
     scores = torch.tensor([[0.0, -math.inf, -2.0]])
     paths = [Hypothesis(0, 0, (0, 1, 2))]
