@@ -81,6 +81,11 @@ def test_labels_are_the_datas():
         ({"data": {"kind": "line"}}, "did you mean 'lines'"),
         ({"data": {"train": "x"}}, 'lacks "kind"'),
         ({"tokenizer": {"kind": "bpee", "vocab_size": 300}}, "did you mean 'bpe'"),
+        ({"tokenizer": {"kind": "bpe", "dropout": 1.0}}, r"tokenizer\.dropout is 1\.0, but must be"),
+        (
+            {"tokenizer": {"kind": "bpe", "dropout": 0.1}, "batches": {"kind": "packed", "rows": 2}},
+            r"tokenizer\.dropout needs batches of whole texts",
+        ),
         ({"model": {**MODEL, "wdith": 3}}, "did you mean 'width'"),
         ({"model": {"kind": "transformer_lm"}}, "lacks"),
         ({"objective": {"kind": "cross"}}, "cross_entropy"),

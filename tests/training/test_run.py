@@ -51,6 +51,27 @@ def test_from_text_to_text(recipe, tmp_path):
     }
 
 
+def test_bpe_dropout_trains_tokens_that_bpe_merges(recipe):
+    bpe = {"kind": "bpe", "vocab_size": 262}
+    without, dropout = (train({**recipe, "tokenizer": {**bpe, "dropout": rate}}) for rate in (0.0, 0.5))
+    merged = dropout.tokenizer.encode("ababab")
+    unmerged = [token for letter in "ababab" for token in dropout.tokenizer.encode(letter)]
+    assert len(merged) < len(unmerged)
+    assert us.score(dropout, "", unmerged).total > us.score(without, "", unmerged).total + 5
+
+
+def test_bpe_dropout_is_refused_for_labels(recipe, tmp_path):
+    (tmp_path / "text.txt").write_text("good\ta b\nbad\tc d\n" * 20, encoding="utf-8")
+    labelled = {
+        **recipe,
+        "data": {"kind": "labelled", "train": str(tmp_path / "text.txt")},
+        "tokenizer": {"kind": "bpe", "vocab_size": 262, "dropout": 0.1},
+        "model": {"kind": "classifier", "encoder": {"kind": "rnn", "width": 8}},
+    }
+    with pytest.raises(ValueError, match=r"tokenizer\.dropout does not work with labels"):
+        train(labelled)
+
+
 def test_without_a_folder_nothing_is_kept(recipe, tmp_path):
     model = train(recipe, changes=["train.updates=2"])
     assert model.vocab_size == 6

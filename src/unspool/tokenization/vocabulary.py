@@ -16,6 +16,7 @@ from typing import Any
 import tokenizers
 from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 
+from unspool.checked_fields import Checked, number
 from unspool.config import choose, to_kind_dict
 from unspool.tokenization.tokenizer import Tokenizer
 
@@ -94,13 +95,15 @@ def train_characters(lines: Iterable[str]) -> Tokenizer:
 
 
 @dataclass(frozen=True)
-class BPE:
+class BPE(Checked):
     """Byte-level BPE, trained on the training text."""
 
     vocab_size: int = 8000
     """Maximum number of tokens."""
     min_count: int = 2
     """Pairs that occur less often are not merged."""
+    dropout: float = number(0.0, at_least=0, below=1)
+    """BPE-dropout: probability of skipping each merge, drawn anew in every training batch."""
     right_to_left: bool = False
     """Whether the model generates the last token of a text first."""
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unspool.config import kind_name, to_dict
-from unspool.data import OwnTokenizer
+from unspool.data import Bucketed, OwnTokenizer
+from unspool.data.bpe_dropout import bpe_dropout_rates
 from unspool.data.encoded_store import FileHashes
 from unspool.objectives import OBJECTIVES
 from unspool.training.hooks import KerbsReallocate
@@ -66,6 +67,9 @@ def _contradictions(recipe: Recipe) -> Iterator[str]:
                 yield f"train.shard does not work with losses on attention ({kind}): set it to false"
         if train.measure != "loss":
             yield f'train.shard does not work with train.measure = "{train.measure}": choose "loss"'
+    if not isinstance(recipe.batches, Bucketed) and any(bpe_dropout_rates(recipe.tokenizer)):
+        # It changes the number of tokens of a text.
+        yield 'tokenizer.dropout needs batches of whole texts: set batches.kind = "bucketed"'
 
 
 def check_built_run(recipe: Recipe, model: Any, valid: Sequence[Batch]) -> None:
@@ -77,6 +81,8 @@ def _unsupported(recipe: Recipe, model: Any, valid: Sequence[Batch]) -> Iterator
     name, measure, objective = type(model).__name__, recipe.train.measure, recipe.total_objective
     if model.infilling is not None and not objective.hides:
         yield f'a {name} needs a masking objective: set objective.kind = "masked" or "masked_diffusion"'
+    if model.labels is not None and any(bpe_dropout_rates(recipe.tokenizer)):
+        yield f"tokenizer.dropout does not work with labels, and a {name} predicts labels: set it to 0"
     if measure != "loss" and not valid:
         yield f'train.measure = "{measure}" needs held-out pairs: give data.valid or valid_lines'
     if measure != "loss" and not model.is_encoder_decoder:

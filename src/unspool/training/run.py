@@ -17,6 +17,7 @@ import torch
 
 from unspool.config import to_dict
 from unspool.data import PreparedData, prepare
+from unspool.data.bpe_dropout import with_bpe_dropout
 from unspool.data.encoded_store import FileHashes, hash_files
 from unspool.interfaces import Model
 from unspool.models.loading.run_folder import is_run_folder, load_folder, load_run_tokenizer, run_config
@@ -164,6 +165,8 @@ def start_run(
     recipe.total_objective.check(model)
     if recipe.train.measure != "loss":
         score_function(recipe.train.measure)
+    limit: int = min(recipe.batches.longest, model.context or recipe.batches.longest)
+    feed = with_bpe_dropout(feed, recipe.tokenizer, prepared.tokenizer, limit, recipe.seed)
     return Run(
         model,
         recipe.total_objective,
