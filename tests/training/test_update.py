@@ -93,6 +93,7 @@ def model_and_rows(kind, text=TEXT):
     with torch.no_grad():
         for it in model.parameters():
             it += 0.3 * torch.randn_like(it)
+    model.double()  # the gradient of an expected reward is a small difference of large terms
     eos = min(text.eos_ids)
     rows = [text.encode(line) for line in LINES]
     whole = [[text.bos_id, *row, eos] for row in rows]
@@ -105,7 +106,7 @@ def model_and_rows(kind, text=TEXT):
         inputs, targets = [row[:-1] for row in whole], [row[1:] for row in whole]
     inputs_NT, lengths_N = padded(inputs)
     targets_NU, counts_N = padded(targets)
-    weights_NU = (torch.arange(targets_NU.shape[1]) < counts_N[:, None]).float()
+    weights_NU = (torch.arange(targets_NU.shape[1]) < counts_N[:, None]).double()
     sides = [inputs_NT, lengths_N, targets_NU, weights_NU]
     if "seq2seq" in kind:
         sides += padded([[*row[::-1], eos] for row in rows])
