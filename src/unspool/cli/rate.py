@@ -23,7 +23,7 @@ PREPARE_EXAMPLES = """examples:
   unspool rate prepare softmax=a.txt kerbs=b.txt --prompts questions.txt --scale preference --output ratings
 
 Outputs are JSON lines with "prompt" and "text", as `unspool generate --json` writes them, or plain
-lines together with --prompts. Only key.json contains the names of the systems: raters should not
+lines together with --prompts. Only RATINGS-key.json, beside the folder, names the systems: raters should not
 open it.
 """
 ANSWER_EXAMPLES = """examples:

@@ -91,7 +91,7 @@ def invalid_fields(errors: Sequence[Mapping[str, Any]]) -> ApiError:
     path = [it for it in best["loc"] if it != "body" and (isinstance(it, int) or it.isidentifier())]
     if best["type"] == "json_invalid":  # the path is a position
         path = []
-    where = ".".join(map(str, path))
+    where = ".".join(str(it)[:60] for it in path)[:200]
     words = FIELD_ERRORS.get(best["type"], "is not valid").format_map(best.get("ctx", {}))
     return ApiError(400, f"{where or 'the body'} {words}"[:MAX_MESSAGE], where or None)
 

@@ -60,7 +60,10 @@ def _as_lark(grammar: str) -> str:
     """A grammar in GBNF (llama.cpp) or Lark as Lark."""
     from llguidance.gbnf_to_lark import any_to_lark
 
-    lark: str = any_to_lark(grammar)
+    try:
+        lark: str = any_to_lark(grammar)
+    except Exception as error:  # its parser raises many types
+        raise ValueError(f"the grammar is neither GBNF nor Lark ({type(error).__name__})") from None
     return lark
 
 

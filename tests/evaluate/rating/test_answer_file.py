@@ -49,13 +49,13 @@ def test_a_partial_last_line_is_skipped_and_removed(tmp_path, tail):
 @pytest.mark.parametrize(
     "line", [b"nonsense\n", b"[1]\n", b'{"rater": "anna"}\n', b'{"rater": 3, "item": 1}\n']
 )
-def test_damage_within_is_an_error_that_names_the_line(tmp_path, line):
+def test_a_damaged_line_is_skipped_with_a_warning_that_names_it(tmp_path, line):
     path = tmp_path / "answers.jsonl"
     append(path, ONE)
     path.write_bytes(path.read_bytes() + line)
     append(path, TWO)
-    with pytest.raises(ValueError, match=r"answers\.jsonl:2: not an answer"):
-        read(path)
+    with pytest.warns(UserWarning, match=r"answers\.jsonl:2: not an answer"):
+        assert read(path) == [ONE, TWO]
 
 
 WRITER = """

@@ -106,8 +106,8 @@ SYSTEMS = {"one": ["Fine.", "A cat."], "other": ["<b>Well</b>", "cat cat cat"]}
 def asked():
     opened = []
 
-    def make(exhibits):
-        app = create_app(Server({}, WorkerPool(1, 1), Limits()), (), exhibits)
+    def make(exhibits, keys=()):
+        app = create_app(Server({}, WorkerPool(1, 1), Limits()), keys, exhibits)
         opened.append(TestClient(app, base_url="http://localhost"))
         return opened[-1].__enter__()
 
@@ -153,8 +153,24 @@ def test_what_cannot_be_answered_is_refused(asked, tmp_path):
     assert client.get("/playground/rating", params={"rater": " "}).status_code == 400
     assert client.get("/playground/rating-report").status_code == 400  # nobody has answered yet
     ratings.record("anna", item, "1")
-    (ratings.folder / "key.json").unlink()
+    ratings.folder.with_name("set-key.json").unlink()
     assert client.get("/playground/rating-report").status_code == 404
+
+
+def test_answers_belong_to_a_key_and_results_to_the_owner(asked, tmp_path):
+    ratings, keys = (
+        prepare(tmp_path / "set", SYSTEMS, PROMPTS),
+        ("the-owner-of-the-server", "another-key-of-mine"),
+    )
+    client, item = asked(PageContent(ratings), keys), ratings.items[0].id
+    owner, other = ({"Authorization": f"Bearer {key}"} for key in keys)
+    body = {"rater": "anna", "item": item, "choice": "1"}
+    for headers in (owner, other):
+        assert client.post("/playground/rating", json=body, headers=headers).json()["answered"] == 1
+    assert len(ratings.answers()) == 2
+    assert len({it.rater for it in ratings.answers()}) == 2
+    assert client.get("/playground/rating-report", headers=other).status_code == 403
+    assert client.get("/playground/rating-report", headers=owner).json()["answers"] == 2
 
 
 def test_claims_and_their_figures(asked, findings):

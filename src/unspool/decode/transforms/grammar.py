@@ -49,6 +49,15 @@ def import_llguidance() -> Any:
     return llguidance
 
 
+MAX_LEXER_STATES = 50_000
+"""Largest automaton of a grammar, about 2 kB per state; the other limits are those of llguidance."""
+
+
+def parser_limits() -> Any:
+    """Limits of size and time, because a grammar may come from anybody: beyond them it is refused."""
+    return import_llguidance().LLParserLimits(max_lexer_states=MAX_LEXER_STATES, verbose_errors=False)
+
+
 class TokenBytes:
     """The bytes of a model's tokens, for llguidance.
 
@@ -154,7 +163,7 @@ class Matchers:
     def __init__(self, lark: str, tokens: TokenBytes, max_states: int) -> None:
         self._tokens, self._max_states = tokens, max_states
         self._start = import_llguidance().LLMatcher(
-            tokens.llguidance_tokenizer, f"{HEADER}\n{lark}", log_level=0
+            tokens.llguidance_tokenizer, f"{HEADER}\n{lark}", log_level=0, limits=parser_limits()
         )
         if self._start.is_error():
             raise ValueError(f"the grammar cannot be used: {_error_line(self._start)}")
@@ -242,9 +251,9 @@ class Grammar:
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
                 raise TypeError(f"Grammar.{name} is {shown(value)}, but must be a string.")
-        error = import_llguidance().LLMatcher.validate_grammar(self.to_lark())
+        error = import_llguidance().LLMatcher.validate_grammar(self.to_lark(), limits=parser_limits())
         if error:
-            raise ValueError(f"Grammar.{given[0]} cannot be used: {' '.join(error.split())}")
+            raise ValueError(f"Grammar.{given[0]} cannot be used: {' '.join(error.split()):.200}")
 
     def __repr__(self) -> str:
         given = [one for one in fields(self) if one.init and getattr(self, one.name) != one.default]

@@ -3,7 +3,7 @@
     lock → remove a partial last line → append → flush to the disk → unlock
 
 An answer is durable once `append` returns. A killed writer or a power cut can leave a partial last line:
-readers skip it, and the next writer removes it. Any other invalid line is an error that names the line.
+readers skip it, and the next writer removes it. Other damaged lines are skipped with a warning.
 Several processes can write to one file; the operating system releases the lock of a killed process.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -61,28 +62,27 @@ def append(path: Path, answer: Answer) -> None:
 
 
 def read(path: Path) -> list[Answer]:
-    """Read all answers in order; [] if the file does not exist."""
+    """Read all answers in order; [] if the file does not exist. Damaged lines are skipped with a warning."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
         return []
     *lines, tail = content.split(b"\n")
-    answers = [
-        _answer(line, f"{path}:{number}") for number, line in enumerate(lines, start=1) if line.strip()
-    ]
     # A writer that was killed before the line end had written a complete answer.
-    if _parse(tail) is not None:
-        answers.append(_answer(tail, f"{path}:{len(lines) + 1}"))
+    complete = [*lines, tail] if _parse(tail) is not None else lines
+    answers = []
+    for number, line in enumerate(complete, start=1):
+        if answer := _answer(line):
+            answers.append(answer)
+        elif line.strip():
+            warnings.warn(f"{path}:{number}: not an answer, skipped: {line[:60]!r}", stacklevel=2)
     return answers
 
 
-def _answer(line: bytes, where: str) -> Answer:
-    record = _parse(line)
-    names = Answer.__dataclass_fields__
+def _answer(line: bytes) -> Answer | None:
+    record, names = _parse(line), Answer.__dataclass_fields__
     if record is None or not all(isinstance(record.get(name), str) for name in names):
-        raise ValueError(
-            f"{where}: not an answer: {line[:60]!r}: another program wrote to this file; remove the line"
-        )
+        return None
     return Answer(**{name: record[name] for name in names})
 
 

@@ -1,15 +1,16 @@
-"""A blinded rating set: a folder of three files.
+"""A blinded rating set: a folder that raters may see, and a key beside it.
 
-    set.json        the items that raters see: prompts and texts, without names of systems
-    key.json        the systems of each text; only the report reads it
-    answers.jsonl   the answers, one per line, only appended
+    FOLDER/set.json        the items that raters see: prompts and texts, without names of systems
+    FOLDER/answers.jsonl   the answers, one per line, only appended
+    FOLDER-key.json        the systems of each text; only the report reads it
 
-The first two are written once, atomically.
+The set and the key are written once, atomically.
 """
 
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,7 +28,7 @@ from unspool.evaluate.rating.answers import SCALES, Answer, Scale
 from unspool.io import new_file, read_json_object
 
 KIND = "unspool rating set 1"
-SET, KEY, ANSWERS = "set.json", "key.json", "answers.jsonl"
+SET, ANSWERS = "set.json", "answers.jsonl"
 MAX_NAME_LENGTH = 80
 
 
@@ -116,9 +117,9 @@ class RatingSet:
         path = self.folder / ANSWERS
         for answer in answers_module.read(path):
             if answer.item not in self.by_id or answer.choice not in self.scale.choices:
-                raise ValueError(
-                    f"{path}: answer {answer.choice!r} to item {answer.item!r} is not of this set"
-                )
+                about = f"{answer.choice!r:.40} to item {answer.item!r:.40}"
+                warnings.warn(f"{path}: the answer {about} is not of this set, skipped", stacklevel=2)
+                continue
             data[answer.rater, answer.item] = answer
         return list(data.values())
 
@@ -129,7 +130,7 @@ class RatingSet:
 
     def key(self) -> Key:
         """Read the key, which names the systems."""
-        path = self.folder / KEY
+        path = key_path(self.folder)
         if not path.is_file():
             raise FileNotFoundError(
                 f"{path} is missing: copy it from the folder in which the set was prepared"
@@ -143,6 +144,12 @@ class RatingSet:
         if set(key.items) != set(self.by_id):
             raise ValueError(f"{path} does not belong to {self.folder / SET}")
         return key
+
+
+def key_path(folder: Path) -> Path:
+    """The file with the systems of a set: beside its folder, which raters may see."""
+    folder = folder.absolute()
+    return folder.with_name(f"{folder.name}-key.json")
 
 
 def check_rater(rater: str) -> str:
@@ -207,8 +214,9 @@ def prepare(
             raise FileExistsError(f"{folder} already contains a rating set ({name}): choose another folder")
     secret = {"kind": f"{KIND}: key", "systems": list(outputs), "items": key, "ties": ties}
     blinded = {"kind": KIND, "scale": scale, "seed": seed, "items": items}
-    for name, content in ((KEY, secret), (SET, blinded)):  # the set last: it marks the folder as complete
-        with new_file(folder / name) as fresh:
+    # The set last: it marks the folder as complete.
+    for path, content in ((key_path(folder), secret), (folder / SET, blinded)):
+        with new_file(path) as fresh:
             fresh.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     return RatingSet.load(folder)
 

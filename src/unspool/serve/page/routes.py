@@ -18,7 +18,7 @@ from unspool.interfaces import Decoder, StepModel
 from unspool.lab.results import Finding
 from unspool.serve.api_error import ApiError
 from unspool.serve.generation import Emit
-from unspool.serve.guard import App, Receive, Send
+from unspool.serve.guard import App, Receive, Send, is_owner
 from unspool.serve.page.views import DecoderView, attention_map, beam_tree, next_token
 from unspool.serve.request_base import Int64, StrictModel, TokenId
 from unspool.serve.request_decoder import check_decoder
@@ -105,8 +105,11 @@ class RatingRoutes:
     def __init__(self, ratings: RatingSet) -> None:
         self._ratings = ratings
 
-    def next(self, rater: Rater) -> dict[str, Any]:
+    def next(self, rater: Rater, request: Request) -> dict[str, Any]:
         """GET /playground/rating: the next item of a rater; null if all are answered."""
+        return self._next(_own_name(rater, request))
+
+    def _next(self, rater: str) -> dict[str, Any]:
         ratings, scale = self._ratings, self._ratings.scale
         item = ratings.next(rater)
         done = sum(answer.rater == rater.strip() for answer in ratings.answers())
@@ -117,22 +120,31 @@ class RatingRoutes:
             "items": len(ratings.items),
         }
 
-    def answer(self, body: RatingAnswer) -> dict[str, Any]:
+    def answer(self, body: RatingAnswer, request: Request) -> dict[str, Any]:
         """POST /playground/rating: save the answer, then return the next item."""
+        rater = _own_name(body.rater, request)
         try:
-            self._ratings.record(body.rater, body.item, body.choice)
+            self._ratings.record(rater, body.item, body.choice)
         except BlockingIOError as error:
             raise ApiError(503, "the answers are locked by another process: try again") from error
-        return self.next(body.rater)
+        return self._next(rater)
 
-    def report(self) -> dict[str, Any]:
-        """GET /playground/rating-report: the results, with the names of the systems."""
+    def report(self, request: Request) -> dict[str, Any]:
+        """GET /playground/rating-report: the results, with the names of the systems; for the owner's key."""
+        if not is_owner(request.scope):
+            raise ApiError(403, "only the owner's API key, the first one, may see the results")
         try:
             found = report(self._ratings)
         except FileNotFoundError as error:
-            raise ApiError(404, "key.json of this set is missing, which names the systems") from error
+            raise ApiError(404, "the key of this set is missing, which names the systems") from error
         pairs = [{"systems": list(systems), **asdict(test)} for systems, test in found.pairs.items()]
         return {**asdict(found), "pairs": pairs}
+
+
+def _own_name(rater: str, request: Request) -> str:
+    """The name under which answers are saved: with API keys, nobody can answer in the name of another key."""
+    owner = record_of(request).owner
+    return f"{rater.strip()[:60]}@{owner}" if owner else rater
 
 
 class LabRoutes:
