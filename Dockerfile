@@ -18,6 +18,6 @@ USER unspool
 RUN unspool compile
 EXPOSE 8000
 HEALTHCHECK --interval=30s --timeout=5s --start-period=60s \
-    CMD python -c "import urllib.request as r; r.urlopen('http://localhost:8000/')"
+    CMD python -c "import urllib.request as r; r.urlopen('http://localhost:8000/health')"
 ENTRYPOINT ["unspool", "serve"]
 CMD ["smollm2", "--host", "0.0.0.0", "--port", "8000"]

@@ -12,7 +12,7 @@ PINS   := -c constraints.txt
 PROMPT ?= The old lighthouse keeper climbed the stairs and
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-grid test-long test-ray test-vllm test-lowest bounds check wheel peers llama bench docs clean
+.PHONY: help setup demo test test-grid test-long test-ray test-vllm test-clients test-lowest bounds check wheel peers llama bench docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,15 @@ bounds: setup ## the tests of compiled code with bounds checks (several minutes)
 # Nodes that come and go take a minute each on a busy machine.
 test-ray: setup ## the tests that need a cluster of several nodes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m cluster tests/integrations/ray
+
+# Clients want other versions than `setup` has, too. One that cannot be installed is named.
+CLIENTS := openai litellm mcp langchain-openai llm instructor pydantic-ai-slim[openai] dspy guidance lm-eval[api]
+
+test-clients: setup ## the hello world of clients of OpenAI's API against `unspool serve` (some minutes)
+	test -x build/clients/bin/python || $(PYTHON) -m venv build/clients
+	for client in $(CLIENTS); do build/clients/bin/python -m pip --disable-pip-version-check install -q "$$client" \
+		|| echo "$$client cannot be installed"; done
+	build/clients/bin/python tests/clients/hello.py --unspool $(BIN)/unspool
 
 # vLLM wants other versions than `setup` has. PyPI's builds of the three that go again are for CUDA's torch, and no text needs them.
 test-vllm: PINS := -c constraints-vllm.txt
