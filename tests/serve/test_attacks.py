@@ -35,6 +35,7 @@ def served():
     app = create_app(Server({"bible": scheduler}, WorkerPool(8, 8), Limits(body_bytes=1_000_000)))
     app.app = Guard(app.app._app, (), 1_000_000, body_seconds=0.5)
     listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65536)  # the system holds no whole stream
     config = uvicorn.Config(app, http=ImpatientProtocol, log_level="critical", ws="none")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
@@ -107,6 +108,7 @@ def test_a_flood_of_idle_connections_is_bounded(served):
 
 def test_a_client_that_never_reads_is_cut_off(served):
     body = {"model": "bible", "prompt": "In the", "max_tokens": 200, "n": 32, "stream": True, "logprobs": 20}
+    body["ignore_eos"] = True
     content = json.dumps(body).encode()
     with socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
