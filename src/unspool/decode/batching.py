@@ -149,6 +149,7 @@ class BatchScheduler:
             chunk.prompt.slot, chunk.prompt.read = slot, chunk.begin
             self._cache.mark_used(chunk.source)
             self.shared_tokens += chunk.begin
+            chunk.prompt.shared = chunk.begin
 
     def read_all(self, prompts: Prompts) -> tuple[Tensor, Step, Slot]:
         """`PromptReading.read_all` for one request."""

@@ -30,6 +30,8 @@ class PendingPrompt:
     owner: str = ""
     read: int = 0
     """Tokens that were read, or found in the prefix cache."""
+    shared: int = 0
+    """Tokens that were found in the prefix cache."""
     slot: Slot | None = None
     """Its row; None before the first chunk."""
     step: Step | None = None

@@ -18,7 +18,7 @@ from unspool.serve.request_decoder import UNLIMITED, check_decoder, decoder_of
 from unspool.serve.request_grammar import Reply, answer_grammar, reply_grammar
 from unspool.serve.requests import ChatRequest, CompletionRequest, DecodingFields, Limits
 from unspool.serve.response_builders import StartedGeneration
-from unspool.serve.tool_calls import END_THINK, THINK, tool_format
+from unspool.tokenization.tool_calls import END_THINK, THINK, tool_format
 
 Emit = Callable[[Any], None]
 Work = Callable[[Any, Emit], None]

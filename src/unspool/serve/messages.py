@@ -11,7 +11,7 @@ from pydantic import Field
 from unspool.interfaces import TokenizerLike
 from unspool.serve.api_error import ApiError
 from unspool.serve.request_base import RequestModel
-from unspool.serve.tool_calls import knows_tools
+from unspool.tokenization.tool_calls import describe_tools, knows_tools
 
 TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 """Type of a content part → its field with the text; parts of other types are refused."""
@@ -159,38 +159,3 @@ def chat_prompt(
     chat: Any = tokenizer.chat  # the protocol names only the messages
     rendered: str = chat(records, **options)
     return rendered
-
-
-HOW_TO_CALL = """You may call functions. They are listed as JSON between <tools> and </tools>:
-<tools>
-{tools}
-</tools>
-To call a function, write only its name and arguments as JSON, like this:
-<tool_call>
-{{"name": "FUNCTION", "arguments": {{"ARGUMENT": "VALUE"}}}}
-</tool_call>"""
-"""The instruction of Hermes 2 Pro, for models whose template does not know tools."""
-
-
-def describe_tools(
-    messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
-    """For a template that does not know tools: tools as a part of the system message, calls as text."""
-    plain = [_as_plain(message) for message in messages]
-    if not tools:
-        return plain
-    listed = "\n".join(json.dumps(it, ensure_ascii=False) for it in tools)
-    instruction = HOW_TO_CALL.format(tools=listed)
-    if plain and plain[0]["role"] == "system":
-        first = {**plain[0], "content": f"{plain[0]['content']}\n\n{instruction}"}
-        return [first, *plain[1:]]
-    return [{"role": "system", "content": instruction}, *plain]
-
-
-def _as_plain(message: Mapping[str, Any]) -> dict[str, Any]:
-    calls = [
-        f"<tool_call>\n{json.dumps(call['function'], ensure_ascii=False)}\n</tool_call>"
-        for call in message.get("tool_calls", ())
-    ]
-    texts = [message["content"], *calls]
-    return {"role": message["role"], "content": "\n".join(text for text in texts if text)}

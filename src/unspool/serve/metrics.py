@@ -101,6 +101,8 @@ class RequestRecord:
     model: str = ""
     """The served model; a name that a client invents never becomes a label."""
     prompt_tokens: int = 0
+    cached_tokens: int = 0
+    """Prompt tokens of the prefix cache; known at the end."""
     generated_tokens: int = 0
     warnings: list[str] = field(default_factory=list)
     """Paths of ignored fields."""

@@ -17,7 +17,7 @@ import unspool as us
 from unspool.interfaces import TokenizerLike
 from unspool.serve.messages import NamedTool, Tool, ToolChoice
 from unspool.serve.requests import DecodingFields, ResponseFormat, StructuredOutputs
-from unspool.serve.tool_calls import END_THINK, THINK, ToolFormat
+from unspool.tokenization.tool_calls import END_THINK, THINK, ToolFormat
 
 NO_ARGUMENTS = {"type": "object", "properties": {}}
 

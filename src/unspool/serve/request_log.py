@@ -71,6 +71,7 @@ class RequestLog:
             "key": record.owner,
             "model": record.model,
             "prompt_tokens": record.prompt_tokens,
+            "cached_tokens": record.cached_tokens,
             "generated_tokens": record.generated_tokens,
             **{f"{name}_seconds": round(value, 4) for name, value in record.times.items()},
             "ignored": record.warnings[:10],

@@ -13,9 +13,10 @@ from unspool.decode.hypothesis import Job, Ranked
 from unspool.decode.output import Piece
 from unspool.interfaces import Detokenizer, TokenizerLike
 from unspool.serve.api_error import ApiError, error_record
+from unspool.serve.metrics import RequestRecord
 from unspool.serve.request_grammar import Reply
 from unspool.serve.requests import DecodingFields
-from unspool.serve.tool_calls import CallDelta, MessageDelta, MessageParser
+from unspool.tokenization.tool_calls import CallDelta, MessageDelta, MessageParser
 
 FINISH_REASONS = {"eos": "stop", "stop": "stop", "loop": "stop", "length": "length", None: None}
 """Our finish reason → OpenAI's."""
@@ -78,6 +79,7 @@ class CompletionBuilder:
     ) -> None:
         self.body, self.new_tokens = body, 0
         self._show_prompt_logprobs = show_prompt_logprobs
+        self.record = RequestRecord()
         self._tokenizer, self._alternatives, self._echo = tokenizer, alternatives, echo
         identity = self.names[2] + secrets.token_hex(12)
         self._shared = {"id": identity, "created": int(time.time()), "model": body.model}

@@ -18,7 +18,7 @@ from pydantic import Field
 from unspool.decode.output import Piece
 from unspool.interfaces import TokenizerLike
 from unspool.serve.api_error import ApiError, error_record
-from unspool.serve.messages import ContentPart, Schema
+from unspool.serve.messages import ContentPart, Function, Schema, ToolName
 from unspool.serve.request_base import RequestModel
 from unspool.serve.requests import ChatRequest, DecodingFields
 from unspool.serve.response_builders import FINISH_REASONS, ChatBuilder
@@ -39,21 +39,16 @@ class InputItem(RequestModel):
     output: str | list[ContentPart] = ""
 
 
-class FunctionTool(RequestModel):
+class FunctionTool(Function):
     """A function that the model may call."""
 
     type: Literal["function"] = "function"
-    name: str = Field(min_length=1, max_length=256)
-    description: str | None = None
-    parameters: Schema = Field({})
-    strict: bool = False
 
 
-class FunctionChoice(RequestModel):
+class FunctionChoice(ToolName):
     """A tool_choice that names one function."""
 
     type: Literal["function"] = "function"
-    name: str = Field(max_length=256)
 
 
 class TextFormat(RequestModel):
@@ -183,7 +178,7 @@ class ResponsesBuilder(ChatBuilder):
         self._request, self._id = body, f"resp_{secrets.token_hex(16)}"
         self._items: list[dict[str, Any]] = []
         self._finish: str | None = None
-        self._events = 0
+        self._events = self._reasoning_tokens = 0
         self._created = int(time.time())
 
     def add(self, piece: Piece) -> None:
@@ -205,6 +200,8 @@ class ResponsesBuilder(ChatBuilder):
     def chunks(self, piece: Piece) -> Iterator[dict[str, Any]]:
         """The events of one piece."""
         parts = self.parse((0, 0), piece.text, is_last=piece.finish_reason is not None)
+        if parts.reasoning and not parts.content:
+            self._reasoning_tokens += len(piece.tokens)
         for kind, text in (("reasoning", parts.reasoning), ("message", parts.content)):
             if text:
                 if not self._is_open(kind):
@@ -236,9 +233,9 @@ class ResponsesBuilder(ChatBuilder):
         return {
             **counts,
             "input_tokens": counts["prompt_tokens"],
-            "input_tokens_details": {"cached_tokens": 0},
+            "input_tokens_details": {"cached_tokens": self.record.cached_tokens},
             "output_tokens": counts["completion_tokens"],
-            "output_tokens_details": {"reasoning_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": self._reasoning_tokens},
         }
 
     def _is_open(self, kind: str) -> bool:

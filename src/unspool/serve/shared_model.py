@@ -93,6 +93,8 @@ class SharedModel(DelegatingModel):
         self.cancelled: Exception | None = None
         """If set, raised by the next call."""
         self.slots: list[Any] = []
+        self.cached_tokens = 0
+        """Prompt tokens that were found in the prefix cache."""
         self._last_step: Step | None = None
 
     @property
@@ -107,7 +109,9 @@ class SharedModel(DelegatingModel):
 
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, SlotState]:
         """Read the prompts, batched with those of other requests."""
-        step, slot = self._call(PrefillCall(self, Prefill(prompts, self.owner)))
+        prefill = Prefill(prompts, self.owner)
+        step, slot = self._call(PrefillCall(self, prefill))
+        self.cached_tokens += sum(prompt.shared for prompt in prefill.prompts)
         self._last_step = step
         return step, self._own(slot, len(prompts))
 

@@ -101,6 +101,7 @@ class ModelTask:
                 self._model = self._scheduler.open_request(self._deadline, self._record.owner)
             with self._model:
                 work(self._model, self._emit)
+                self._record.cached_tokens = self._model.cached_tokens
             self._send(StopAsyncIteration())
         except ApiError as error:
             self._send(error)
@@ -138,6 +139,7 @@ async def respond(
     """Send the response: complete at the end, or streamed in chunks."""
     count = partial(_count, metrics, record)
     async with cancel_on_disconnect(task, request):
+        builder.record = record
         builder.start(await anext(task))
         record.prompt_tokens = builder.usage()["prompt_tokens"]
         metrics.observe("queue_seconds", record.times["queue"], model=record.model)

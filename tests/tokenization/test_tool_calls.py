@@ -3,7 +3,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from unspool.serve.tool_calls import FORMATS, MessageParser, knows_tools, tool_format
+from unspool.tokenization.tool_calls import FORMATS, MessageParser, knows_tools, tool_format
 
 HERMES = FORMATS["hermes"]
 

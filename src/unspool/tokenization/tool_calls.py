@@ -5,16 +5,18 @@
     calls      = mark begin call (between call)* end
     call       = {"name": "NAME", "arguments": {…}}
 
-The chat template of a model decides which marks it writes (`FORMATS`). The grammar (`request_grammar`)
+The chat template of a model decides which marks it writes (`FORMATS`). The grammar of the server
 enforces these forms; the parser also reads replies that were generated without it.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 THINK, END_THINK = "<think>", "</think>"
 
@@ -54,6 +56,41 @@ def tool_format(template: str) -> ToolFormat:
 def knows_tools(template: str) -> bool:
     """Whether a chat template renders tools."""
     return bool(re.search(r"\btools\b", template))
+
+
+HOW_TO_CALL = """You may call functions. They are listed as JSON between <tools> and </tools>:
+<tools>
+{tools}
+</tools>
+To call a function, write only its name and arguments as JSON, like this:
+<tool_call>
+{{"name": "FUNCTION", "arguments": {{"ARGUMENT": "VALUE"}}}}
+</tool_call>"""
+"""The instruction of Hermes 2 Pro, for models whose template does not know tools."""
+
+
+def describe_tools(
+    messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """For a template that does not know tools: tools as a part of the system message, calls as text."""
+    plain = [_as_plain(message) for message in messages]
+    if not tools:
+        return plain
+    listed = "\n".join(json.dumps(it, ensure_ascii=False) for it in tools)
+    instruction = HOW_TO_CALL.format(tools=listed)
+    if plain and plain[0]["role"] == "system":
+        first = {**plain[0], "content": f"{plain[0]['content']}\n\n{instruction}"}
+        return [first, *plain[1:]]
+    return [{"role": "system", "content": instruction}, *plain]
+
+
+def _as_plain(message: Mapping[str, Any]) -> dict[str, Any]:
+    calls = [
+        f"<tool_call>\n{json.dumps(call['function'], ensure_ascii=False)}\n</tool_call>"
+        for call in message.get("tool_calls", ())
+    ]
+    texts = [message["content"], *calls]
+    return {"role": message["role"], "content": "\n".join(text for text in texts if text)}
 
 
 @dataclass
