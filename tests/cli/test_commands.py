@@ -110,7 +110,7 @@ def complete(*words):
     ("words", "expected"),
     [
         (["unspool", "ge"], ["generate"]),
-        (["unspool", "rate", "r"], ["report"]),
+        (["unspool", "rate", "e"], ["export"]),
         (["unspool", "generate", "--model", "bible", "--max"], ["--max-new-tokens"]),
         (["unspool", "rate", "prepare", "--scale", "p"], ["preference"]),
         (["unspool", "completion", "z"], ["zsh"]),

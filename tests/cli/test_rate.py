@@ -238,6 +238,44 @@ def test_preferences(unspool, systems, tmp_path):
     assert "agreement is unknown" in out
 
 
+def test_a_sheet_is_written_and_a_wrong_place_refused(unspool, ratings, tmp_path):
+    status, out, _ = unspool("rate", "export", ratings, tmp_path / "anna.csv", "--rater", "anna")
+    assert (status, out) == (0, f"12 rows in {tmp_path / 'anna.csv'}\n")
+    content = (tmp_path / "anna.csv").read_text(encoding="utf-8-sig")
+    assert content.startswith("rater,item,choice,prompt,text\n")
+    assert "theirs says" in content
+    status, _, err = unspool("rate", "export", ratings, tmp_path / "no" / "x.csv")
+    assert status == 2
+    assert "there is no folder" in err
+
+
+def test_systems_are_named_only_when_asked_for(unspool, ratings, tmp_path):
+    unspool("rate", "export", ratings, tmp_path / "a.csv", "--rater", "anna", "--systems")
+    assert (
+        (tmp_path / "a.csv")
+        .read_text(encoding="utf-8-sig")
+        .startswith("rater,item,choice,prompt,text,system")
+    )
+
+
+def test_a_filled_sheet_is_recorded(unspool, ratings, tmp_path):
+    first, second, *_ = RatingSet.load(ratings).items
+    (tmp_path / "a.csv").write_text(f"item;choice\n{first.id};2\n{second.id};\n")
+    assert unspool("rate", "import", ratings, tmp_path / "a.csv", "--rater", "anna")[:2] == (
+        0,
+        "1 new answers\n",
+    )
+    assert unspool("rate", "import", ratings, tmp_path / "a.csv", "--rater", "anna")[:2] == (
+        0,
+        "0 new answers\n",
+    )
+    (tmp_path / "a.csv").write_text(f"rater,item,choice\nbert,{first.id},5\n")
+    status, _, err = unspool("rate", "import", ratings, tmp_path / "a.csv")
+    assert status == 2
+    assert "row 2: '5' is not an answer" in err
+    assert len(RatingSet.load(ratings).answers()) == 1
+
+
 def test_nothing_heavy_is_imported_to_rate(ratings):
     import subprocess
     import sys

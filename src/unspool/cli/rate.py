@@ -1,4 +1,4 @@
-"""`unspool rate`: human evaluation. Prepare a blinded set, rate it in the terminal, and report."""
+"""`unspool rate`: human evaluation. Prepare a blinded set, rate it in the terminal or as CSV, and report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from unspool.cli.output import Result, Table, print_message
+from unspool.cli.output import Result, Table, check_output, print_message
 from unspool.cli.parser import CommandGroup, add_seed_option, command, number, option, output_option
 from unspool.errors import replace_control_characters
 
@@ -38,6 +38,17 @@ REPORT_EXAMPLES = """examples:
 
 The report names the systems. Intervals are 95 % bootstrap intervals over items. α is
 Krippendorff's: 1 is full agreement, 0 chance; above 0.8 is called reliable, from 0.667 tentative.
+"""
+EXPORT_EXAMPLES = """examples:
+  unspool rate export ratings answers.csv
+  unspool rate export ratings anna.csv --rater anna
+  unspool rate export ratings unblinded.csv --systems
+"""
+IMPORT_EXAMPLES = """examples:
+  unspool rate import ratings anna.csv
+  unspool rate import ratings sheet.csv --rater anna
+
+The sheet needs the columns rater, item and choice, separated by commas, semicolons or tabs.
 """
 FOLDER = option("folder", type=Path, metavar="FOLDER", help="the set of `unspool rate prepare`")
 
@@ -202,11 +213,46 @@ def _report_lines(report: RatingReport, measure: str) -> Iterator[str | Table]:
         )
 
 
+# ---- export and import
+
+
+@command(
+    EXPORT_EXAMPLES,
+    FOLDER,
+    option("sheet", type=Path, metavar="CSV", help="the file to write"),
+    option("--rater", metavar="NAME", help="write every item, for this rater to fill in"),
+    option("--systems", action="store_true", help="include the names of the systems (unblinded)"),
+)
+def export_sheet(args: argparse.Namespace) -> Result:
+    """Write all answers, or a sheet for one rater, as CSV."""
+    from unspool.evaluate.rating import RatingSet, write_sheet
+
+    check_output(args.sheet)
+    rows = write_sheet(RatingSet.load(args.folder), args.sheet, rater=args.rater, systems=args.systems)
+    return Result([{"file": str(args.sheet), "rows": rows}], [f"{rows} rows in {args.sheet}"])
+
+
+@command(
+    IMPORT_EXAMPLES,
+    FOLDER,
+    option("sheet", type=Path, metavar="CSV", help="the file to read"),
+    option("--rater", metavar="NAME", help="the rater, if the sheet does not name one"),
+)
+def import_sheet(args: argparse.Namespace) -> Result:
+    """Read the answers of a CSV sheet; a wrong line refuses the whole sheet."""
+    from unspool.evaluate.rating import RatingSet, read_sheet
+
+    new = read_sheet(RatingSet.load(args.folder), args.sheet, rater=args.rater)
+    return Result([{"new_answers": new}], [f"{new} new answers"])
+
+
 COMMAND = CommandGroup(
     "Let people rate texts: prepare a blinded set, answer it, report the results.",
     {
         "prepare": prepare_set,
         "answer": answer_items,
         "report": report_ratings,
+        "export": export_sheet,
+        "import": import_sheet,
     },
 )

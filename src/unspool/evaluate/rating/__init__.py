@@ -18,6 +18,7 @@ from unspool.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from unspool.evaluate.rating.answers import SCALES as SCALES
+    from unspool.evaluate.rating.csv_sheets import read_sheet as read_sheet, write_sheet as write_sheet
     from unspool.evaluate.rating.rater_agreement import (
         alpha as alpha,
         alpha_measure as alpha_measure,

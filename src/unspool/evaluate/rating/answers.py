@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -35,9 +35,9 @@ class Answer:
     """UTC time (ISO 8601)."""
 
 
-def append(path: Path, answer: Answer) -> None:
-    """Append an answer to the file and flush it to the disk."""
-    line = f"{json.dumps(asdict(answer), ensure_ascii=False)}\n".encode()
+def append(path: Path, answers: Sequence[Answer]) -> None:
+    """Append answers to the file and flush them to the disk."""
+    lines = "".join(f"{json.dumps(asdict(it), ensure_ascii=False)}\n" for it in answers).encode()
     lock = path.with_name(f".{path.name}.lock")
     try:
         with FileLock(lock, timeout=LOCK_TIMEOUT_S):
@@ -50,7 +50,7 @@ def append(path: Path, answer: Answer) -> None:
                     file.write(b"\n")
                 else:
                     file.truncate(len(content) - len(partial))
-                file.write(line)
+                file.write(lines)
                 file.flush()
                 os.fsync(file.fileno())
             if is_new:

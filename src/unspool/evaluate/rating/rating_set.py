@@ -104,12 +104,20 @@ class RatingSet:
 
     def record(self, rater: str, item: str, choice: str) -> Answer:
         """Write an answer to the disk; it replaces an earlier answer of this rater to this item."""
+        answer = self.make_answer(rater, item, choice)
+        self.append([answer])
+        return answer
+
+    def append(self, answers: Sequence[Answer]) -> None:
+        """Write checked answers to the disk."""
+        answers_module.append(self.folder / ANSWERS, answers)
+
+    def make_answer(self, rater: str, item: str, choice: str) -> Answer:
+        """Check an answer and return it with the current time."""
         if not isinstance(item, str) or item not in self.by_id:
             raise ValueError(f"item {item!r:.40} is not among the {len(self.items)} items of {self.folder}")
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        answer = Answer(check_rater(rater), item, self.scale.check(choice), now)
-        answers_module.append(self.folder / ANSWERS, answer)
-        return answer
+        return Answer(check_rater(rater), item, self.scale.check(choice), now)
 
     def answers(self) -> list[Answer]:
         """Return the last answer of each rater to each item, in the order of the first answers."""
