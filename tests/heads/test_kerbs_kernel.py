@@ -225,6 +225,39 @@ def test_one_sense_each_is_left_alone_only_in_order():
     ]
 
 
+def test_put_in_order_the_senses_of_a_rank_lie_side_by_side():
+    """Word 2 has three senses, word 0 two, word 1 one."""
+    table = SenseTable.from_words(torch.tensor([2, 0, 1, 2, 0, 2]), 3)
+    assert table.order_S.tolist() == [0, 1, 2, 3, 4, 5]
+    assert table.ranks == (slice(0, 3), slice(3, 5), slice(5, 6))
+    assert list(table.blocks()) == [
+        (slice(0, 2), slice(2)),
+        (slice(3, 5), slice(2)),
+        (slice(5, 6), slice(1)),
+    ]
+    scores = torch.tensor([[1.0, 2.0, 3.0, 10.0, 20.0, 100.0]])
+    assert table.sum_multi_sense(scores, torch.add).tolist() == [[111.0, 22.0]]
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.integers(0, 4), max_size=12), st.integers(0, 99))
+def test_sums_of_senses_put_in_order_are_those_of_the_words_with_several(extra, seed):
+    dice = torch.Generator().manual_seed(seed)
+    words = torch.tensor([0, 1, 2, 3, 4, *extra])[torch.randperm(5 + len(extra), generator=dice)]
+    table, scores = SenseTable.from_words(words, 5), torch.randn(3, len(words), generator=dice)
+    assert torch.equal(table.order_S[table.position_S], torch.arange(len(words)))
+    ordered = scores[:, table.order_S]
+    counts = torch.bincount(words, minlength=5)
+    n_multi_sense = [
+        word for word in counts.argsort(descending=True, stable=True).tolist() if counts[word] > 1
+    ]
+    assert table.n_multi_sense == len(n_multi_sense)
+    looped = [scores[:, words == word].logsumexp(-1) for word in n_multi_sense]
+    torch.testing.assert_close(
+        table.sum_multi_sense(ordered, torch.logaddexp), torch.stack(looped, -1) if looped else ordered[:, :0]
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

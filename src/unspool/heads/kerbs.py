@@ -23,9 +23,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from unspool.heads.kerbs_kernel import SenseTable, kernel
+from unspool.heads.kerbs_kernel import SenseTable, clamp_theta, kappa_and_slope, kernel, min_norm, norms
 from unspool.heads.kerbs_loss import kerbs_loss
 from unspool.heads.softmax import log_softmax
+from unspool.nn.linear import linear
 
 SENSE_SPREAD = 0.6
 """The initial distance of a word's extra senses from its first, relative to the norm of that."""
@@ -79,10 +80,28 @@ class Kerbs(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(…, D) → (…, V): logsumexp of the kernel values of each word's senses."""
-        return self.table.logsumexp_by_word(kernel(hidden, self.senses_SD, self.theta_S))
+        if torch.is_grad_enabled() or not self._is_full_precision(hidden):
+            scores = kernel(hidden, self.senses_SD, self.theta_S)
+        else:
+            scores = self._scores(hidden)
+        return self.table.logsumexp_by_word(scores)
 
     def forward(self, hidden: Tensor) -> Tensor:
         return log_softmax(self.logits(hidden))
+
+    def _is_full_precision(self, hidden: Tensor) -> bool:
+        """True if all tensors have the same dtype, float32 or better."""
+        plain = hidden.dtype == self.senses_SD.dtype and hidden.dtype.itemsize >= 4
+        return plain and not torch.is_autocast_enabled(hidden.device.type)
+
+    def _scores(self, hidden: Tensor) -> Tensor:
+        """The same kernel with the matrix product that is fast for few rows."""
+        tiny = min_norm(hidden)
+        length, length_S = norms(hidden), norms(self.senses_SD)[:, 0].clamp_min(tiny)
+        theta_S = clamp_theta(self.theta_S)
+        unit = hidden / length.clamp_min(tiny)
+        scores = linear(unit, self.senses_SD).mul_(-theta_S / length_S).expm1_()
+        return scores.mul_(-kappa_and_slope(theta_S)[0] / theta_S * length_S).mul_(length)
 
     def loss(
         self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0

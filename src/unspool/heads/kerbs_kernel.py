@@ -18,13 +18,13 @@ The printed formula loses all digits near θ = 0. With x = −θ·cos, the code 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor
-
-from unspool.nn.linear import linear
 
 MIN_THETA = 1e-10
 """|θ| is clamped from below; the difference of the kernel to θ = 0 is below float32 precision."""
@@ -39,10 +39,10 @@ def kernel(hidden: Tensor, senses_SD: Tensor, theta_S: Tensor) -> Tensor:
     full = torch.promote_types(senses_SD.dtype, torch.float32)
     hidden, senses_SD, theta_S = hidden.to(full), senses_SD.to(full), theta_S.to(full)
     tiny = min_norm(hidden)
-    length, length_S = norms(hidden), norms(senses_SD)[:, 0]
+    length, length_S1 = norms(hidden), norms(senses_SD)
     with torch.autocast(hidden.device.type, enabled=False):
-        cos = linear(hidden / length.clamp_min(tiny), senses_SD) / length_S.clamp_min(tiny)
-    scores: Tensor = length * length_S * kernel_profile(cos, theta_S)
+        cos = (hidden / length.clamp_min(tiny)) @ (senses_SD / length_S1.clamp_min(tiny)).t()
+    scores: Tensor = length * length_S1[:, 0] * kernel_profile(cos, theta_S)
     return scores
 
 
@@ -128,7 +128,12 @@ class SenseTable:
         log P(y = i) = logsumexp_j log P(s = ⟨i, j⟩)
 
     Miao et al. 2019, §3 (papers.bib: miao2019kernelized): the Bayesian composition of a word's senses.
-    Senses may have any order. Shapes: V words, S senses, J the most senses of a word.
+    Senses may have any order. The rank of a sense is its number among those of its word.
+
+    For many such sums the senses are sorted first: by rank, and within a rank words with more senses first.
+    Then the senses of each rank are contiguous, and the sums need only slices.
+
+    Shapes: V words, S senses, J the most senses of a word, W the words with several senses.
     """
 
     words_S: Tensor
@@ -139,6 +144,12 @@ class SenseTable:
     """False on padding."""
     is_identity: bool
     """Every word has one sense, in word order."""
+    order_S: Tensor
+    """The sorted senses."""
+    position_S: Tensor
+    """The position of each sense in `order_S`."""
+    ranks: tuple[slice, ...]
+    """The positions of the senses of each rank."""
 
     @classmethod
     def from_words(cls, words_S: Tensor, vocab_size: int) -> SenseTable:
@@ -166,7 +177,35 @@ class SenseTable:
         is_identity = max_senses == 1 and bool(
             (order_S == torch.arange(vocab_size, device=words_S.device)).all()
         )
-        return cls(words_S, senses_VJ, is_sense_VJ, is_identity)
+        most_first_V = torch.argsort(counts_V, descending=True, stable=True)
+        ordered_S = torch.cat(
+            [
+                senses_VJ[most_first_V[: int(real_V.sum())], rank]
+                for rank, real_V in enumerate(is_sense_VJ.t())
+            ]
+        )
+        ends = is_sense_VJ.sum(0).cumsum(0).tolist()
+        ranks = tuple(slice(*it) for it in zip([0, *ends[:-1]], ends, strict=True))
+        position_S = torch.argsort(ordered_S)
+        return cls(words_S, senses_VJ, is_sense_VJ, is_identity, ordered_S, position_S, ranks)
+
+    @property
+    def n_multi_sense(self) -> int:
+        """The number of words with several senses."""
+        return self.ranks[1].stop - self.ranks[1].start if len(self.ranks) > 1 else 0
+
+    def blocks(self) -> Iterator[tuple[slice, slice]]:
+        """Per rank, for words with several senses: the positions of the senses, and the words."""
+        for rank in self.ranks:
+            words = min(rank.stop - rank.start, self.n_multi_sense)
+            yield slice(rank.start, rank.start + words), slice(words)
+
+    def sum_multi_sense(self, ordered_RS: Tensor, add: Callable[..., Tensor]) -> Tensor:
+        """(R, S) → (R, W): sums over the senses of words with several, by `add`."""
+        sums_RW = ordered_RS[:, : self.n_multi_sense].clone()
+        for senses, words in islice(self.blocks(), 1, None):
+            add(sums_RW[:, words], ordered_RS[:, senses], out=sums_RW[:, words])
+        return sums_RW
 
     def logsumexp_by_word(self, scores: Tensor) -> Tensor:
         """(…, S) → (…, V): logsumexp over the senses of every word."""
