@@ -8,6 +8,7 @@ import unspool as us
 
 PAGES = (
     "README.md",
+    "docs/basis.md",
     "docs/choose-a-decoder.md",
     "docs/coming-from-transformers.md",
     "docs/bring-your-model.md",

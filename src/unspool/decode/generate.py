@@ -57,28 +57,29 @@ def generate(
 ) -> Any:
     """Generate text after each prompt.
 
-    One prompt gives one Output, a list of prompts a list. If n > 1, each becomes a list of n Outputs (at most
-    a million). A decoder that ranks may return fewer than n texts; it never returns one text twice.
+    One prompt gives one Output, and a list of prompts a list of Outputs. If n > 1 (at most a million), each
+    prompt gives a list of n Outputs. A decoder that ranks texts, such as Beam, returns different texts, and
+    fewer than n if it finds fewer.
 
     prompts: a string, token ids (a list, an array or a tensor), the messages of a chat, or a list of these.
     decoder: a decoder such as Beam(5), or its string; the default is Sample(Temperature(0.8), TopP(0.95)).
-    temperature, top_k, top_p, min_p, repetition_penalty: build a Sample instead of a decoder, in the order
-        in which Hugging Face applies them. temperature=0 is Greedy.
-    max_new_tokens: the most new tokens, 128 by default.
-    seed: one number for all prompts, or a list with one for each; None draws a new one.
+    temperature, top_k, top_p, min_p, repetition_penalty: instead of a decoder; they build a Sample and apply
+        in the order of Hugging Face transformers. temperature=0 builds Greedy.
+    max_new_tokens: generate at most this many tokens, 128 by default.
+    seed: one number for all prompts, or a list with one per prompt; None chooses a random one.
     stop: strings that end a text and are removed from it.
-    stop_ids: tokens that end a text and are not shown.
+    stop_ids: tokens that end a text and are removed from it.
     on_loop: "ignore", "stop" (exact loops), "stop_approximate" (approximate loops, too), or a function of the
         hypothesis and its Loop that returns True to stop.
     alternatives: how many of the most probable tokens to record at every step.
     batch_size: the most sequences decoded at once; it does not change the texts.
 
-    The random stream of a text is made of seed, prompt and sample number (`decode.rng`): different prompts
-    are independent, ["Hi"] * 10 gives the texts of n=10, and a prompt alone gives the text of its first
-    occurrence in any batch (bit-identical with compiled steps, up to rounding with torch).
+    Each text has its own random stream, derived from seed, prompt and sample number (`decode.rng`). So
+    ["Hi"] * 10 gives the same texts as n=10, and a prompt alone gives the same text as its first occurrence
+    in any batch: bit for bit with the compiled engine, up to rounding with torch.
 
-    Special tokens in a string ("<|im_end|>") are read as such; in chat messages they are plain text. For a
-    raw prompt from an untrusted user, give `model.tokenizer.encode(prompt, special_tokens=False)`.
+    Special tokens in a string ("<|im_end|>") are control tokens; in chat messages they are plain text. If a
+    raw prompt is from an untrusted user, pass `model.tokenizer.encode(prompt, special_tokens=False)`.
     """
     run = Run(model, prompts, decoder, n=n, **options)
     outputs = [group if run.job.n > 1 else group[0] for group in run.outputs()]

@@ -74,12 +74,17 @@ def score(
 ) -> Score | list[Score]:
     """Score each text after its prompt.
 
-    One prompt and one text give one Score; lists of equal length give a list; one prompt with a list of texts
-    scores each of them. A text is a string or token ids. If `end`, the end-of-text token counts, too. A
-    prompt is encoded alone, and a text as it continues prompt + text; if the tokenizer would merge the end of
-    the prompt and the start of the text into one token, they are encoded separately. `Score.tokens` are the
-    scored tokens. `alternatives` is how many of the most probable tokens `Score.ranked` has at each position;
-    `batch_size` is the maximum number of rows at once.
+    One prompt and one text give one Score. A list of prompts and a list of texts of the same length give a
+    list, and so does one prompt with a list of texts.
+
+    prompts: strings, token ids, or chat messages, as in `generate`.
+    texts: strings or token ids.
+    end: also score the end-of-text token after each text.
+    alternatives: how many of the most probable tokens `Score.ranked` has at each position.
+    batch_size: the most texts scored at once; it does not change the scores.
+
+    `Score.tokens` are the scored tokens. Prompt and text are tokenized together, unless the tokenizer would
+    merge the end of the prompt and the start of the text into one token; then each is tokenized alone.
     """
     check_model(model)
     batch_size = as_whole("batch_size", batch_size, at_least=1)

@@ -49,30 +49,26 @@ def load(
     kv_cache: str | None = None,
     trust_code: bool = False,
 ) -> Model:
-    """Load a model: a run folder, a Hugging Face folder, a GGUF file, a built-in model, a model package or a
-    Hub id.
+    """Load a model by its name or path, in evaluation mode.
 
-    Files on disk are tried first, then built-in models and model packages, then the Hub. The default is
-    smollm2 if its package is installed, else a small built-in language model. The model is in evaluation
-    mode. `model.tokenizer` is None without tokenizer files.
+    name: a run folder, a Hugging Face folder, a GGUF file, a built-in model, a model package or a Hub id,
+        looked up in this order. The default is smollm2 if its package is installed, otherwise the built-in
+        language model "bible".
+    device: the device of the model: "cpu", "cuda", …
+    dtype: the number format of the computation. "bfloat16" and "float16" halve the memory of the weights. The
+        errors of log-probabilities are then some hundredths (bfloat16) or thousandths (float16).
+    weights: the format of the weights in memory: "float32" (the default), "stored" (as in the file) or
+        "int8". The last two are for generation on a CPU and cannot be trained. "float32" and "stored" weights
+        may be mapped from their file: truncating it while the model is in use crashes the process.
+    engine: "torch", "compiled", "transformers" or "llama.cpp" (GGUF files); None for the fastest one that is
+        available. `model.engine` names it. Model families that unspool does not implement run on
+        transformers, if it is installed, with a warning.
+    kv_cache: the format of the compiled engine's KV cache: "float32" or "float16" (half the memory, faster
+        in long texts); None for float16 with "stored" and "int8" weights, and float32 with float32 weights.
+    trust_code: import the Python code that a run folder names, such as `kind = "my_package:MyHead"`
+        (`unspool.plugins`).
 
-    `dtype` "bfloat16" or "float16" halves the memory of the weights. Log-probabilities stay normalised; their
-    errors are some hundredths in bfloat16 and some thousandths in float16.
-
-    `weights` is the format in memory: "float32" (default), "stored" (as in the file) or "int8". The latter
-    two are for generation on a CPU and cannot be trained. "stored" and "float32" weights may be mapped from
-    their file: do not modify it while the model is in use, because truncating it crashes the process. "int8"
-    weights are copies.
-
-    `engine` runs the steps: "torch", "compiled", "transformers", "llama.cpp" (GGUF files), or None for the
-    best (see `model.engine`). Families that this package does not implement run on transformers, if it is
-    installed, with a warning.
-
-    `kv_cache` is the format of the compiled engine's KV cache: "float32", "float16" (half the memory, faster
-    in long texts), or None for float16 beside "stored" and "int8" weights and float32 beside float32 weights.
-
-    `trust_code` allows a run folder to name Python code, such as `kind = "my_package:MyHead"`
-    (`unspool.plugins`).
+    `model.tokenizer` is None if there are no tokenizer files; prompts are then token ids.
     """
     with allow_code(trust_code):
         return _load(check_name(name), device, dtype, weights, engine, kv_cache)

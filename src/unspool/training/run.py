@@ -58,10 +58,12 @@ def train(
 ) -> Model:
     """Train a model by a recipe (a TOML file, a mapping, or a Recipe) and return it.
 
-    `out` is the run folder: curves, checkpoints and the model, for `us.load`; without it nothing is kept. An
-    interrupted run continues with `resume`, bit for bit as if it had not been interrupted. `changes` are
-    settings that differ from the recipe, such as "train.updates=200". A recipe that names Python code
-    (`kind = "my_package:MyHead"`, `reward = "module:function"`) needs `trust_code`, also on resuming.
+    out: folder for curves, checkpoints and the model, which `us.load` accepts; None saves nothing.
+    changes: settings that replace those of the recipe, such as "train.updates=200".
+    resume: continue the interrupted run in `out`; it ends with the same weights, bit for bit, as a run that
+        was not interrupted.
+    trust_code: needed if the recipe names Python code (`kind = "my_package:MyHead"`, `reward =
+        "module:function"`), and again when the run is resumed.
     """
     with allow_code(trust_code):
         return _train(as_recipe(recipe, changes), out, resume, reporter or Reporter())

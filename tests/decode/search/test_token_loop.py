@@ -6,7 +6,7 @@ import torch
 from unspool.decode.hypothesis import Hypothesis, Job
 from unspool.decode.multinomial import Multinomial
 from unspool.decode.picks import ArgMax
-from unspool.decode.search.sampling import draw, run_rows
+from unspool.decode.search.sampling import decode_rows, draw
 from unspool.decode.transforms import TopK
 from unspool.interfaces import Step
 from unspool.testing import TableModel, TableState
@@ -50,7 +50,7 @@ def test_rows_leave_as_they_end_and_every_prompt_is_read_once_in_a_batch():
 
     model = Noted(lambda row: [0.0, 1.0] if len(row) < 4 else [1.0, 0.0])
     job = Job(((1,), (1, 1)), (9, 9), (0, 0), n=2, eos=frozenset({0}))
-    ended = [path for frontier in run_rows(model, job, (), ArgMax()) for path in frontier.ended]
+    ended = [path for frontier in decode_rows(model, job, (), ArgMax()) for path in frontier.ended]
     assert sorted((path.request, path.sample, path.tokens) for path in ended) == [
         (0, 0, (1, 1, 1, 0)),
         (0, 1, (1, 1, 1, 0)),
@@ -76,7 +76,7 @@ def test_many_samples_of_one_prompt_share_its_first_step_and_no_state_is_copied_
 
     half = Noted(lambda row: [0.5, 0.5])
     job = Job(((1,),), (1,), (0,), n=7, rows=3)
-    ended = [path for frontier in run_rows(half, job, (), Multinomial()) for path in frontier.ended]
+    ended = [path for frontier in decode_rows(half, job, (), Multinomial()) for path in frontier.ended]
     assert [path.sample for path in ended] == list(range(7))
     assert seen == ["start"]
 
@@ -84,7 +84,7 @@ def test_many_samples_of_one_prompt_share_its_first_step_and_no_state_is_copied_
     seen.clear()
     certain = Noted(lambda row: [0.0, 1.0])
     job = Job(((1,),), (2,), (0,), n=4, rows=3)
-    ended = [path for frontier in run_rows(certain, job, (), ArgMax()) for path in frontier.ended]
+    ended = [path for frontier in decode_rows(certain, job, (), ArgMax()) for path in frontier.ended]
     assert [path.tokens for path in ended] == [(1, 1)] * 4
     assert seen == ["start", [0, 0, 0], "start"]
 
@@ -94,7 +94,7 @@ def test_batches_change_no_text():
     told = {"prompts": ((1,), (2, 0)), "limits": (4, 3), "seeds": (5, 6), "n": 5, "eos": frozenset({0})}
     found = []
     for rows in (1, 2, 3, 4, 7, 100):
-        frontiers = run_rows(model, Job(**told, rows=rows), (), Multinomial())
+        frontiers = decode_rows(model, Job(**told, rows=rows), (), Multinomial())
         paths = [path for frontier in frontiers for path in frontier.ended]
         found.append({(path.request, path.sample): path.tokens for path in paths})
     assert len(found[0]) == 10

@@ -2,7 +2,7 @@
 
     Y_t = best_w { y ∘ v :  y ∈ Y_{t−1},  v ∈ V }   by   Σ_{i≤t} s(y_i),   s = log p after transforms
 
-A hypothesis that ends (end-of-text token, stop string, limit) moves to a pool, which ranks it by
+A hypothesis that ends (end-of-text token, stop string, limit) moves to a pool of finished ones, ranked by
 `length_penalty` and `coverage`; `stop` decides when a full pool ends the search. Width 1 is greedy search; a
 width of at least |V|^T is exact search over T tokens (with `Proved`, for any length penalty).
 Sutskever, Vinyals & Le 2014, §3.2.
@@ -162,7 +162,16 @@ def _changed_rows(live: Sequence[BeamItem], step: Step, first: int = 0) -> Tenso
 
 @dataclass(frozen=True, init=False, repr=False)
 class Beam(BeamSearch):
-    """Beam(5, length_penalty=GNMT(0.6)): the n best texts that beam search finds."""
+    """Beam search; it returns the n best texts it finds: Beam(5, length_penalty=GNMT(0.6)).
+
+    width: the hypotheses kept at every step; 1 is greedy search, 4 to 10 are usual.
+    transforms: reshape the scores first: Beam(4, RepetitionPenalty(1.2)).
+    length_penalty: ranks finished hypotheses: Sum() (the default), Length(1.0) or GNMT(0.6).
+    coverage: penalty for source tokens without attention: Coverage(0.2); for encoder–decoders.
+    patience: ⌈patience · width⌉ finished hypotheses are kept; 1 is ordinary beam search.
+    stop: decides when the search ends: Proved() (the default: no better text is possible), Heuristic() or
+        FirstFull() (both as in Hugging Face transformers).
+    """
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
         options = self.options.bind(model, job)

@@ -81,7 +81,7 @@ def reshape_with_norm(
     return scores_NV, step.log_norm_N
 
 
-def run_rows(
+def decode_rows(
     model: StepModel, job: Job, transforms: tuple[Transform, ...], pick: Pick
 ) -> Iterator[SearchStep]:
     """The loop of decoders that choose one token at a time: read, reshape, pick; finished rows leave the
@@ -91,7 +91,7 @@ def run_rows(
         before, requests = requests, list(dict.fromkeys(hypothesis.request for hypothesis in hypotheses))
         if requests != before:
             prefill = PromptStart(model, [job.prompts[request] for request in requests])
-        yield from _run(job, transforms, pick, hypotheses, prefill, requests)
+        yield from _decode_batch(job, transforms, pick, hypotheses, prefill, requests)
 
 
 class PromptStart:
@@ -126,7 +126,7 @@ def _rows_of(requests: Sequence[int], live: Sequence[Hypothesis], device: torch.
     return None if rows == list(range(len(requests))) else torch.tensor(rows, device=device)
 
 
-def _run(
+def _decode_batch(
     job: Job,
     transforms: tuple[Transform, ...],
     pick: Pick,
@@ -197,7 +197,11 @@ def _of(scores_NV: Tensor, tokens_N: Tensor) -> Tensor:
 
 @dataclass(frozen=True, init=False, repr=False)
 class Sample:
-    """Sample(Temperature(0.8), TopP(0.9)): transforms in order; the last argument may be a pick."""
+    """Draw each token from the model's distribution: Sample(Temperature(0.8), TopP(0.9)).
+
+    The arguments are transforms, which apply in the order given. The last may be a pick, such as
+    BasisAware(0.1), which draws the token in its own way.
+    """
 
     transforms: tuple[Transform, ...]
     pick: Pick
@@ -222,7 +226,7 @@ class Sample:
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
         transforms = bind_transforms(self.transforms, model, job)
         pick = self.pick.bind(model, transforms) if isinstance(self.pick, BindablePick) else self.pick
-        return run_rows(model, job, transforms, pick)
+        return decode_rows(model, job, transforms, pick)
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -247,4 +251,4 @@ class Greedy:
     """A chosen token does not change later."""
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
-        return run_rows(model, job, bind_transforms(self.transforms, model, job), ArgMax())
+        return decode_rows(model, job, bind_transforms(self.transforms, model, job), ArgMax())
