@@ -197,7 +197,9 @@ def main():
     if args.url is None:
         command = [args.unspool, "serve", MODEL, "--port", "0", "--weights", "int8"]
         environment = {**os.environ, "UNSPOOL_API_KEYS": KEY}
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment
+        )
         found = (re.search(r"running on (http://\S+)", line) for line in process.stderr)
         args.url = next(it[1] for it in found if it)
     failures = 0

@@ -351,3 +351,22 @@ def test_json_is_what_the_schema_says(served):
     bad = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "nothing"}}}
     with pytest.raises(openai.BadRequestError):
         served.ask(extra_body={"response_format": bad})
+
+
+def test_sigterm_ends_a_stream_that_outlasts_the_drain_limit():
+    command = [sys.executable, "-m", "unspool", "serve", "bible", "--port", "0", "--drain", "1"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        url = next(
+            found[1] for line in process.stderr if (found := re.search(r"running on (http://\S+)", line))
+        )
+        # Nobody reads the stream, so that it does not end by itself.
+        body = {"model": "bible", "prompt": PROMPT, "max_tokens": 200, "n": 256, "ignore_eos": True}
+        with WEB.stream("POST", f"{url}/v1/completions", json={**body, "stream": True, "logprobs": 20}):
+            began = time.monotonic()
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=60)
+            assert time.monotonic() - began < 40
+    finally:
+        process.kill()
+        process.communicate()

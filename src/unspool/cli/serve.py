@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import sys
 import tomllib
 from functools import partial
 from pathlib import Path
@@ -164,7 +165,7 @@ def serve(args: argparse.Namespace) -> int:
         pool = WorkerPool(args.slots, args.queue, args.per_key)
         server = Server(schedulers, pool, Limits(seconds=args.timeout), aliases, is_strict=args.strict)
         app = create_app(server, keys, PageContent(ratings, tuple(findings)), json_log=args.log == "json")
-        _log_to_stderr()
+        _log_requests()
         host, port = listener.getsockname()[:2]
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         serve_until_stopped(
@@ -177,10 +178,10 @@ def serve(args: argparse.Namespace) -> int:
     return 0
 
 
-def _log_to_stderr() -> None:
-    """Write one line per request to standard error."""
+def _log_requests() -> None:
+    """Write one line per request to standard output."""
     log = logging.getLogger("unspool.serve")
     log.setLevel(logging.INFO)
     if not log.handlers:
-        log.addHandler(logging.StreamHandler())
+        log.addHandler(logging.StreamHandler(sys.stdout))
         log.handlers[0].setFormatter(logging.Formatter("%(message)s"))
