@@ -11,9 +11,9 @@ from io import StringIO
 import pytest
 
 import unspool as us
+from unspool.diagnose.decoding_views import attention_map, beam_tree, next_token
 from unspool.evaluate.rating import prepare, report
 from unspool.serve.page.routes import PageContent
-from unspool.serve.page.views import attention_map, beam_tree, next_token
 
 PROMPT = "And God said unto Moses,"
 LOOPING = "The king"

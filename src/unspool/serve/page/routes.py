@@ -13,13 +13,13 @@ from fastapi import FastAPI, Query, Request
 from pydantic import Field
 
 from unspool.decode.spec import parse
+from unspool.diagnose.decoding_views import DecoderView, attention_map, beam_tree, next_token
 from unspool.evaluate.rating import RatingSet, report
 from unspool.interfaces import Decoder, StepModel
 from unspool.lab.results import Finding
 from unspool.serve.api_error import ApiError
 from unspool.serve.generation import Emit
 from unspool.serve.guard import App, Receive, Send, is_owner
-from unspool.serve.page.views import DecoderView, attention_map, beam_tree, next_token
 from unspool.serve.request_base import Int64, StrictModel, TokenId
 from unspool.serve.request_decoder import check_decoder
 from unspool.serve.request_log import record_of

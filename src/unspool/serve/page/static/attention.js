@@ -184,7 +184,7 @@ const short = (text) => (visible(text).length > 10 ? `${visible(text).slice(0, 9
 function asPython(page) {
   const { model, prompt, max_tokens, kind, layer } = question(page);
   return `import unspool as us
-from unspool.serve.page.views import attention_map
+from unspool.diagnose.decoding_views import attention_map
 
 model = us.load(${python(model)})
 seen = attention_map(model, ${python(prompt)}, us.Greedy(), ${max_tokens}, ${kind ? python(kind) : "None"}, layer=${layer})

@@ -129,7 +129,7 @@ function walk(event) {
 function asPython(page) {
   const { model, prompt, tokens, decoders } = question(page);
   return `import unspool as us
-from unspool.serve.page.views import next_token
+from unspool.diagnose.decoding_views import next_token
 
 model = us.load(${python(model)})
 decoders = [us.parse(decoder) for decoder in ${list(decoders.map(python))}]

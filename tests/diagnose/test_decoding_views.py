@@ -5,9 +5,7 @@ import torch
 
 import unspool as us
 from unspool.decode.search.sampling import reshape
-from unspool.interfaces import Step
-from unspool.models.rnn_seq2seq import RNNSeq2SeqConfig
-from unspool.serve.page.views import (
+from unspool.diagnose.decoding_views import (
     MAX_MAP_TOKENS,
     attention_map,
     beam_tree,
@@ -15,6 +13,8 @@ from unspool.serve.page.views import (
     token_rules,
     view_pick,
 )
+from unspool.interfaces import Step
+from unspool.models.rnn_seq2seq import RNNSeq2SeqConfig
 from unspool.testing import bigram, random_table
 
 TABLE = [[0.5, 0.25, 0.25, 0], [0, 1, 0, 0], [0.1, 0.2, 0.3, 0.4], [0.25] * 4]
@@ -162,7 +162,7 @@ def test_what_a_rule_has_cut_needs_no_proof():
 
 
 def test_tests_end_when_their_time_is_over(monkeypatch):
-    monkeypatch.setattr("unspool.serve.page.views.TEST_SECONDS", -1.0)
+    monkeypatch.setattr("unspool.diagnose.decoding_views.TEST_SECONDS", -1.0)
     torch.manual_seed(0)
     p_V = torch.softmax(2 * torch.randn(40), 0)
     _, found = basis_aware(us.BasisAware(0.1, rank=8), p_V.log()[None], torch.randn(40, 8))

@@ -1,4 +1,4 @@
-"""The data behind the page: next-token distributions, beam trees and attention maps."""
+"""Views of decoding: next-token distributions, beam trees and attention maps, which the page shows."""
 
 from __future__ import annotations
 
