@@ -1,8 +1,11 @@
-"""Quality of int8 weights: perplexity, and divergence from the same model in float32.
+"""Quality of int8 weights and of a float16 KV cache: perplexity, and divergence from the same model in float32.
 
     python benchmarks/int8_quality.py --text wiki.test.tokens
+    python benchmarks/int8_quality.py --text wiki.test.tokens --engine compiled --kv-cache float16
+    python benchmarks/int8_quality.py --text wiki.test.tokens --engine compiled --weights float32 --kv-cache float16
+    python benchmarks/int8_quality.py --text wiki.test.tokens --engine compiled --against int8   # rounded activations alone
 
-Both models read the same tokens in consecutive windows of 1,024. The table shows the perplexities and their ratio, the
+The first model runs on torch. Both models read the same tokens in consecutive windows of 1,024. The table shows the perplexities and their ratio, the
 mean of KL(p_float32 ‖ p_int8) over all positions, and how often both have the same most probable token.
 
 The published numbers use the first 20,000 tokens of WikiText-2's test set
@@ -50,13 +53,14 @@ class Sums:
 @torch.inference_mode()
 def compare(whole: us.models.TransformerLM, small: us.models.TransformerLM, ids: list[int]) -> Sums:
     """Both models at every token of the text but the first of each window."""
-    found = Sums()
+    found, is_compiled = Sums(), small.engine == "compiled"
     for first in range(0, len(ids) - 1, WINDOW):
         window = torch.tensor([ids[first : first + WINDOW + 1]])
         read, said = window[:, :-1], window[0, 1:]
-        hidden, other = whole.hidden(read)[0], small.hidden(read)[0]
+        hidden, (other, _, state) = whole.hidden(read)[0], small.read_all(read.tolist())
         for cut in torch.arange(len(said)).split(PLACES):
-            found.add(whole.head(hidden[cut]), small.head(other[cut]), said[cut])
+            logp = state.predict_step(other[cut]).logp_NV if is_compiled else small.head(other[cut])
+            found.add(whole.head(hidden[cut]), logp, said[cut])
         print(f"\r{found.tokens} tokens", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     return found
@@ -68,7 +72,10 @@ def main() -> int:
     )
     parser.add_argument("--text", type=Path, required=True, help="a file of text in UTF-8")
     parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--weights", default="int8", help='what is set beside float32: "int8"')
+    parser.add_argument("--weights", default="int8", help="of the second model")
+    parser.add_argument("--against", default="float32", help="weights of the first model, on torch")
+    parser.add_argument("--engine", default="torch", help="of the second model")
+    parser.add_argument("--kv-cache", help="of the second model, if it runs compiled")
     parser.add_argument("--tokens", type=int, default=20_000)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path)
@@ -76,8 +83,8 @@ def main() -> int:
     if not args.text.is_file():
         parser.error(f"there is no file {args.text}: give any text, such as WikiText-2's wiki.test.tokens")
     torch.set_num_threads(args.threads)
-    whole = us.load(args.model, engine="torch")
-    small = us.load(args.model, engine="torch", weights=args.weights)
+    whole = us.load(args.model, engine="torch", weights=args.against)
+    small = us.load(args.model, engine=args.engine, weights=args.weights, kv_cache=args.kv_cache)
     # A token takes some four bytes: ten times that is enough, and not all of a long file.
     ids = whole.tokenizer.encode(args.text.read_text(encoding="utf-8")[: 10 * args.tokens])[: args.tokens + 1]
     start = time.perf_counter()
@@ -86,8 +93,8 @@ def main() -> int:
         "model": args.model,
         "weights": args.weights,
         "tokens": sums.tokens,
-        "perplexity in float32": math.exp(sums.nats / sums.tokens),
-        f"perplexity in {args.weights}": math.exp(sums.other_nats / sums.tokens),
+        f"perplexity in {args.against}": math.exp(sums.nats / sums.tokens),
+        "perplexity of the second model": math.exp(sums.other_nats / sums.tokens),
         "ratio": math.exp((sums.other_nats - sums.nats) / sums.tokens),
         "mean KL": sums.divergence / sums.tokens,
         "same most probable token": sums.same / sums.tokens,

@@ -3,9 +3,8 @@ import numpy as np
 import pytest
 import torch
 
-from unspool.engine.int8_matmul import Inputs
 from unspool.engine.layers import log_softmax_phase
-from unspool.engine.matmul import matmul_phase
+from unspool.engine.matmul import Inputs, matmul_phase
 from unspool.engine.weight_table import WeightTable
 
 

@@ -44,12 +44,13 @@ def compile_sampler() -> None:
 
 def compile_products(part: int, parts: int) -> None:
     """Compile the matrix products of every `parts`-th weight format."""
-    from unspool.engine.packed_matmul import UNPACK, compiled_product
+    from unspool.engine.weight_formats import FORMATS
+    from unspool.engine.weight_table import product_address
     from unspool.lazy import gc_paused
 
     with gc_paused():
-        for kind in list(UNPACK)[part::parts]:
-            compiled_product(kind)
+        for kind in FORMATS[part::parts]:
+            product_address(kind)
 
 
 TASKS = (

@@ -411,18 +411,8 @@ def _attend_pass(
                 before, tokens = max(lists[SINCE + j] - start, 0), min(SPAN, lists[LENGTH + j] - start)
                 if before < tokens:
                     p0, fresh = j * SCORE_STRIDE, start == lists[SINCE + j] // SPAN * SPAN
-                    _softmax_span(
-                        inputs,
-                        layout.scale,
-                        lists[ROW + j],
-                        lists[HEAD + j],
-                        start,
-                        before,
-                        tokens,
-                        p,
-                        p0,
-                        fresh,
-                    )
+                    n, head = lists[ROW + j], lists[HEAD + j]
+                    _softmax_span(inputs, layout.scale, n, head, start, before, tokens, p, p0, fresh)
                     if p[p0 + RESCALE_SLOT] != ONE:
                         _scale_output(out, lists[TO + j], layout.value_width, p[p0 + RESCALE_SLOT], False)
             width = layout.value_width

@@ -108,12 +108,12 @@ def _fixed_arity_intrinsic(definition: Any, arity: int) -> Callable[..., Any]:
 
 
 def _call_address(builder: Any, address: Any, *values: Any) -> None:
-    function = ir.FunctionType(ir.VoidType(), [ir.IntType(64)] * 6)
+    function = ir.FunctionType(ir.VoidType(), [ir.IntType(64)] * len(values))
     builder.call(builder.inttoptr(address, function.as_pointer()), values)
 
 
-call_address = instruction(_call_address, types.void, *[types.int64] * 7)
-"""Call the void function of six int64 at an address, so that many kernels share one compiled function."""
+call_address = instruction(_call_address, types.void, *[types.int64] * 9)
+"""Call the void function of eight int64 at an address, so that many kernels share one compiled function."""
 
 
 # ── arrays at an address: memory of torch or of a mapped file, which the caller keeps alive ──────

@@ -7,25 +7,31 @@ W is a part of the weight table: one matrix, or up to three stacked matrices of 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from unspool.engine import dense_matmul, int8_matmul, packed_matmul
+from unspool.engine import dense_matmul, interleaved_matmul, packed_matmul
 from unspool.engine.dense_matmul import Outputs, chunk_size
-from unspool.engine.int8_matmul import Inputs
-from unspool.engine.kernel import INT64_ZERO, bytes_at, call_address, floats_at, inline_kernel, kernel
+from unspool.engine.kernel import INT64_ZERO, call_address, floats_at, inline_kernel, kernel
 from unspool.engine.simd import add_floats
 from unspool.engine.threads import chunk_phase
-from unspool.engine.weight_formats import FLOAT32, NUMBER_INT8
+from unspool.engine.weight_formats import FIRST_INTERLEAVED, FLOAT32
 from unspool.engine.weight_table import BIAS, END, FORMAT, FUNCTION, INPUTS, OUTPUTS, PIECE, PIECES, WEIGHT
+
+
+class Inputs(NamedTuple):
+    """Rows of x, and the same rows prepared for interleaved weights, if there are any."""
+
+    x: Any
+    prepared: Any
 
 
 @inline_kernel
 def needs_prepared_inputs(part: Any) -> bool:
     """True if rows of x must be prepared for these weights."""
     return (  # type: ignore[no-any-return]
-        part[FORMAT] == NUMBER_INT8
-        or part[PIECE + FORMAT] == NUMBER_INT8
-        or part[2 * PIECE + FORMAT] == NUMBER_INT8
+        part[FORMAT] >= FIRST_INTERLEAVED
+        or part[PIECE + FORMAT] >= FIRST_INTERLEAVED
+        or part[2 * PIECE + FORMAT] >= FIRST_INTERLEAVED
     )
 
 
@@ -43,9 +49,9 @@ def product(part: Any, x: Inputs, rows: int, y: Any, first: int, last: int) -> N
             continue
         if kind == FLOAT32:
             dense_matmul.product(floats_at(address, height * inputs), inputs, x.x, rows, out, low, high)
-        elif kind == NUMBER_INT8:
-            w = bytes_at(address, int8_matmul.total_bytes(height, inputs))
-            int8_matmul.product(w, inputs, x.prepared, rows, out, low, high)
+        elif kind >= FIRST_INTERLEAVED:
+            x_at, y_at = x.prepared.ctypes.data, y.ctypes.data + 4 * out.shift
+            call_address(part[at + FUNCTION], address, inputs, x_at, rows, y_at, outputs, low, high)
         else:
             packed_matmul.product(part[at + FUNCTION], address, inputs, x.x, rows, out, low, high)
     if part[BIAS]:
@@ -56,7 +62,7 @@ def product(part: Any, x: Inputs, rows: int, y: Any, first: int, last: int) -> N
 
 @chunk_phase
 def _prepare_rows(n: int, part: Any, x: Inputs) -> None:
-    int8_matmul.prepare(x.x, part[INPUTS], n, x.prepared)
+    interleaved_matmul.prepare(x.x, part[INPUTS], n, x.prepared)
 
 
 @chunk_phase
@@ -66,7 +72,7 @@ def _multiply_chunks(chunk: int, part: Any, x: Inputs, rows: int, y: Any, size: 
 
 @kernel
 def matmul_phase(part: Any, x: Inputs, rows: int, y: Any, queue: Any, phase: int, threads: int) -> int:
-    """y = x · Wᵀ + b; for INT8 weights, a phase before it prepares the rows of x."""
+    """y = x · Wᵀ + b; for interleaved weights, a phase before it prepares the rows of x."""
     if needs_prepared_inputs(part):
         phase = _prepare_rows(queue, phase, rows, part, x)
     size = chunk_size(part[OUTPUTS], part[INPUTS], rows, threads)
@@ -83,9 +89,5 @@ def embed_row(part: Any, row: int, y: Any, n: int) -> None:
         w = floats_at(address, part[OUTPUTS] * inputs)
         for i in range(inputs):
             y[to + i] = w[row * inputs + i]
-    elif kind == NUMBER_INT8:
-        int8_matmul.restore_row(
-            bytes_at(address, int8_matmul.total_bytes(part[OUTPUTS], inputs)), row, inputs, y, to
-        )
     else:
-        call_address(part[FUNCTION], address, inputs, 0, y.ctypes.data + 4 * to, row, row + 1)
+        call_address(part[FUNCTION], address, inputs, 0, 1, y.ctypes.data + 4 * to, 0, row, row + 1)

@@ -1,4 +1,4 @@
-"""SIMD vectors from packed data: the bytes, nibbles, float16 and bfloat16 of quantised weights.
+"""SIMD vectors from packed data: float16, bfloat16, and dot products of bytes.
 
 An `INT_VECTOR` holds WIDTH integers ("codes") that were loaded from unaligned bytes.
 """
@@ -42,7 +42,7 @@ MAX_HALF = 65504.0
 INT_VECTOR = VectorType("IntVector", INTS)
 
 
-def _halves_to_floats(builder: Any, bits: Any) -> Any:
+def halves_to_floats(builder: Any, bits: Any) -> Any:
     """The lower 16 bits of codes (a vector or one), read as float16; exact, except for infinities and NaN."""
     is_vector = bits.type == INTS
     kind, constant = (FLOATS, int_constant) if is_vector else (FLOAT, INT)
@@ -88,19 +88,9 @@ def packed_load(kind: Any, convert: Callable[[Any, Any], Any], result: Any, size
     return checked
 
 
-load_bytes = packed_load(BYTES, lambda builder, it: builder.zext(it, INTS), INT_VECTOR, WIDTH)
-"""WIDTH bytes as integers from 0 to 255."""
-load_signed_bytes = packed_load(BYTES, lambda builder, it: builder.sext(it, INTS), INT_VECTOR, WIDTH)
-"""WIDTH bytes as integers from −128 to 127."""
 load_uint16 = packed_load(SHORTS, lambda builder, it: builder.zext(it, INTS), INT_VECTOR, 2 * WIDTH)
 """WIDTH uint16."""
-load_float32 = packed_load(FLOAT, lambda _, it: it, types.float32, 4)
-"""A float32."""
-load_float16 = packed_load(
-    SHORT, lambda builder, it: _halves_to_floats(builder, builder.zext(it, INT)), types.float32, 2
-)
-"""A float16, as float32."""
-float16_to_float32 = instruction(_halves_to_floats, VECTOR, INT_VECTOR)
+float16_to_float32 = instruction(halves_to_floats, VECTOR, INT_VECTOR)
 """The lower 16 bits of each code, read as float16."""
 float_to_half = instruction(_float_to_half, types.uint16, types.float32)
 """The bits of the float16 nearest to a number, within ±MAX_HALF; NaN stays NaN."""
@@ -108,52 +98,38 @@ bfloat16_to_float32 = instruction(
     lambda builder, codes: builder.bitcast(builder.shl(codes, int_constant(16)), FLOATS), VECTOR, INT_VECTOR
 )
 """The lower 16 bits of each code, read as bfloat16 (the upper half of a float32)."""
-int_to_float = instruction(lambda builder, codes: builder.sitofp(codes, FLOATS), VECTOR, INT_VECTOR)
-join_nibble = instruction(
-    lambda builder, low, high: builder.or_(low, builder.shl(high, int_constant(4))), *[INT_VECTOR] * 3
-)
-"""low + 16 · high: a nibble and the bits above it."""
-
-
-def _shift_and_mask(builder: Any, codes: Any, shift: Any, mask: Any) -> Any:
-    shifts, masks = (llvm_splat(builder, builder.trunc(it, INT)) for it in (shift, mask))
-    return builder.and_(builder.lshr(codes, shifts), masks)
-
-
-shift_and_mask = instruction(_shift_and_mask, INT_VECTOR, INT_VECTOR, types.int64, types.int64)
-"""(code >> shift) & mask."""
-
-
 # Dot products of bytes. With AVX-512 VNNI,
 #
 #     s_l ← s_l + Σ_{j<4} u[4l + j] · v[4l + j],     u from 0 to 255, v from −128 to 127
 #
-# is one instruction with four times the products of a fused multiply-add. Three bytes ("digits") of a float32
-# are enough for a sum of 64 products: with e the exponent of the largest of the 64 numbers,
+# is one instruction with four times the products of a fused multiply-add. A float32 is split into two bytes
+# ("digits"), in units of the largest of 64 numbers:
 #
-#     x = 2^(e − 21) · (a₀ + 2⁸ a₁ + 2¹⁶ a₂),     a from −128 to 127
+#     scale = max |x| / LARGEST,   a = round(x / scale) = low + 2⁸ high,   low and high from −128 to 127
 #
-# has an error of at most 2^(e − 22), an eighth of a millionth of the largest. Products of digits and bytes
-# and their sums are integers, so they are exact in any order.
+# with an error of at most scale/2, a 65,000th of the largest. Products of digits and bytes and their sums are
+# integers, so they are exact in any order.
 
 
 HAS_VNNI = cpu_has("avx512vnni") and cpu_has("avx512f")
 """Whether the processor has this instruction."""
 
-DIGIT_GROUP, DIGITS = 64, 3
-"""float32 numbers that share an exponent, and the digits of each."""
+DIGIT_GROUP, DIGITS = 64, 2
+"""float32 numbers that share a scale, and the digits of each."""
 WORDS = DIGIT_GROUP // 4
 """32-bit words that hold one digit of all numbers of a group."""
-SHIFTS, SCALE = DIGITS * WORDS, DIGITS * WORDS + DIGITS
-"""Offsets behind the digits: the start value of each digit's sum, and 2^(e − 21) as float32."""
-DIGIT_RECORD = SCALE + 1
-"""Words of a group's record: digits, start values and scale."""
+SCALE, SUMS = DIGITS * WORDS, DIGITS * WORDS + 1
+"""Offsets behind the digits: the scale, and Σ a over each quarter, each half and all of the group."""
+DIGIT_RECORD = SUMS + 7
+"""Words of a group's record: digits, scale and sums."""
 ZERO_BYTE = 128
 """A stored byte b stands for the number b − ZERO_BYTE."""
 
-MANTISSA, BIAS, DIGIT_BITS, NAN_EXPONENT = 23, 127, 21, 255
-"""Mantissa bits of a float32, its exponent bias, the 21 above, and the exponent of infinity and NaN."""
-NAN = 0x7FC00000
+LARGEST = 127 * 256
+"""The largest a, whose digits are 127 and 0."""
+MIN_LARGEST = 2.0**-100
+"""A group whose numbers are all smaller becomes 0."""
+INFINITY_BITS, NAN = 0x7F800000, 0x7FC00000
 
 
 def dot_bytes(builder: Any, sums: Any, unsigned: Any, signed: Any) -> Any:
@@ -165,13 +141,13 @@ def _reduce_ints(builder: Any, how: str, vector: Any) -> Any:
     return llvm_call(builder, f"vector.reduce.{how}.v{WIDTH}i32", INT, vector)
 
 
-def _max_exponent(builder: Any, vectors: list[Any]) -> Any:
-    """The largest biased exponent of the elements."""
+def _largest_bits(builder: Any, vectors: list[Any]) -> Any:
+    """The bits of the largest |x|, which are ordered as the numbers are; those of NaN are larger."""
     sizes = [builder.and_(builder.bitcast(it, INTS), int_constant(0x7FFFFFFF)) for it in vectors]
     most = sizes[0]
     for it in sizes[1:]:
         most = builder.select(builder.icmp_unsigned(">", it, most), it, most)
-    return builder.lshr(_reduce_ints(builder, "umax", most), INT(MANTISSA))
+    return _reduce_ints(builder, "umax", most)
 
 
 @llvm_intrinsic
@@ -189,26 +165,23 @@ def _split_digits(_: Any, x: Any, at: Any, record: Any, to: Any) -> Any:
             store_as(builder, builder.gep(record_data, [builder.add(to, to.type(index))]), value)
 
         numbers = [vector(k) for k in range(DIGIT_GROUP // WIDTH)]
-        largest = _max_exponent(builder, numbers)
-        is_nan = builder.icmp_signed("==", largest, INT(NAN_EXPONENT))
-        # A group of numbers so small that 21 bits below them are not representable becomes 0.
-        is_zero = builder.or_(is_nan, builder.icmp_signed("<", largest, INT(DIGIT_BITS)))
-        exponent = builder.select(is_zero, INT(DIGIT_BITS), largest)
-        up = builder.shl(builder.sub(INT(2 * BIAS + DIGIT_BITS), exponent), INT(MANTISSA))
-        times = llvm_splat(builder, builder.select(is_nan, FLOAT(0.0), builder.bitcast(up, FLOAT)))
-        down = builder.shl(builder.sub(exponent, INT(DIGIT_BITS)), INT(MANTISSA))
-        put(builder.select(is_nan, INT(NAN), down), SCALE)
-        totals = [int_constant(0)] * (DIGITS + 1)
-        for k, it in enumerate(numbers):
-            left = builder.fptosi(call_on_vectors(builder, "rint", builder.fmul(it, times)), INTS)
-            for d in range(DIGITS):
-                totals[d] = builder.add(totals[d], left)
-                put(builder.trunc(left, BYTES), d * WORDS + k * WIDTH // 4)
-                left = builder.ashr(builder.add(left, int_constant(ZERO_BYTE)), int_constant(8))
-        sums = [_reduce_ints(builder, "add", it) for it in totals]
-        for d in range(DIGITS):
-            own = builder.sub(sums[d], builder.shl(sums[d + 1], INT(8)))
-            put(builder.mul(own, INT(-ZERO_BYTE)), SHIFTS + d)
+        bits = _largest_bits(builder, numbers)
+        largest, zero = builder.bitcast(bits, FLOAT), FLOAT(0.0)
+        is_nan = builder.icmp_unsigned(">=", bits, INT(INFINITY_BITS))
+        is_zero = builder.or_(is_nan, builder.fcmp_ordered("<", largest, FLOAT(MIN_LARGEST)))
+        scale = builder.select(is_zero, zero, builder.fdiv(largest, FLOAT(LARGEST)))
+        put(builder.select(is_nan, builder.bitcast(INT(NAN), FLOAT), scale), SCALE)
+        times = llvm_splat(builder, builder.select(is_zero, zero, builder.fdiv(FLOAT(LARGEST), largest)))
+        quarters = []
+        for k, it in enumerate(numbers):  # VNNI has 16 numbers in a vector: a quarter
+            a = builder.fptosi(call_on_vectors(builder, "rint", builder.fmul(it, times)), INTS)
+            high = builder.ashr(builder.add(a, int_constant(ZERO_BYTE)), int_constant(8))
+            put(builder.trunc(a, BYTES), k * WIDTH // 4)
+            put(builder.trunc(high, BYTES), WORDS + k * WIDTH // 4)
+            quarters.append(builder.sitofp(_reduce_ints(builder, "add", a), FLOAT))
+        halves = [builder.fadd(*quarters[:2]), builder.fadd(*quarters[2:])]
+        for i, total in enumerate([*quarters, *halves, builder.fadd(*halves)]):
+            put(total, SUMS + i)
         return context.get_dummy_value()
 
     return types.void(x, types.intp, record, types.intp), build

@@ -78,7 +78,7 @@ class Workspace(NamedTuple):
     source_scores: Any
     """Same shape as `StepOutputs.source_attention`."""
     prepared: Any
-    """Inputs of a product, prepared for INT8 weights (`int8_matmul`); empty if there are none."""
+    """Inputs of a product, prepared for quantised weights (`interleaved_matmul`); empty if there are none."""
 
 
 class StepOutputs(NamedTuple):

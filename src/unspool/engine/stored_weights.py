@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import torch
@@ -17,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unspool.engine.memory import WEIGHT_MEMORY, empty_pooled
-from unspool.engine.weight_formats import F32, INT8, WeightFormat, all_finite
+from unspool.engine.weight_formats import F32, INT8, SIDE, WeightFormat, all_finite, interleave
 from unspool.nn.linear import DirectCall
 
 CHUNK_FLOATS = 1 << 18
@@ -33,6 +34,8 @@ class StoredWeight:
     """(rows, bytes of a row), uint8; or sets of interleaved rows."""
     shape: tuple[int, int]
     """Rows and columns."""
+    release: Callable[[], None] | None = None
+    """Allow the system to drop the mapped pages of `packed`."""
 
     def __post_init__(self) -> None:
         rows, columns = self.shape
@@ -53,6 +56,9 @@ class StoredWeight:
     def __deepcopy__(self, memo: object) -> StoredWeight:
         return self
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {"format": self.format, "packed": self.packed, "shape": self.shape, "release": None}
+
     def is_finite(self) -> bool:
         """True if all numbers are finite; checks only the scales, if there are any.
 
@@ -64,6 +70,22 @@ class StoredWeight:
                 if not all_finite(blocks[:, at : at + kind.itemsize].view(kind)):
                     return False
         return True
+
+    @cached_property
+    def interleaved(self) -> Tensor:
+        """The bytes as sets of interleaved rows, which products read; a copy of ggml's formats."""
+        if self.format.side > 1:
+            return self.packed
+        rows, columns = self.shape
+        row_bytes = -(-columns // INT8.block) * INT8.block * self.format.block_bytes // self.format.block
+        sets = WEIGHT_MEMORY.empty((-(-rows // SIDE), SIDE * row_bytes), torch.uint8)
+        step = max(1, CHUNK_FLOATS // columns // SIDE) * SIDE
+        for first in range(0, rows, step):
+            last = min(first + step, rows)
+            interleave(self.format, self.packed[first:last], sets[first // SIDE : -(-last // SIDE)])
+        if self.release is not None:
+            self.release()
+        return sets
 
     def restore(self, rows: slice | Tensor | None = None, out: Tensor | None = None) -> Tensor:
         """These rows (default: all) in float32: (R, columns)."""

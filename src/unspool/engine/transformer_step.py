@@ -24,10 +24,9 @@ from unspool.engine.attention import self_attention, self_kv_layout, store_heads
 from unspool.engine.attention_tiles import BLOCK
 from unspool.engine.compile_cache import RendezvousEntry
 from unspool.engine.cross_attention import cross_attention, source_attention, store_source
-from unspool.engine.int8_matmul import Inputs
 from unspool.engine.kernel import INT64_ZERO, entry, kernel
 from unspool.engine.layers import activation, gated_activation, log_softmax_phase, norm, rotate
-from unspool.engine.matmul import embed_row, matmul_phase
+from unspool.engine.matmul import Inputs, embed_row, matmul_phase
 from unspool.engine.simd import add_floats, copy_floats
 from unspool.engine.step_memory import (
     CacheAndPositions,

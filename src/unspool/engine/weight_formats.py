@@ -14,7 +14,8 @@
 
 INT8 is our format. It pads the last block of a row with zeros and interleaves 16 rows, as products read them:
 for each block, the d of each row, then four q of each row, the next four of each row … The last set of rows
-is padded, too. The other formats are ggml's, whose rows are whole blocks. All data is little-endian. Every
+is padded, too. The other formats are ggml's, whose rows are whole blocks; `interleave` arranges the bytes of
+16 rows in the same way for products (`interleaved_formats`). All data is little-endian. Every
 operation of unpacking is rounded to float32, like ggml's reference, so that the same bytes are the same
 numbers everywhere.
 """
@@ -28,6 +29,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+SIDE = 16
+"""Interleaved rows."""
 Unpack = Callable[[Tensor, Tensor], Any]
 
 
@@ -127,6 +130,8 @@ class WeightFormat:
     scale_dtype: torch.dtype = torch.float16
     side: int = 1
     """Interleaved rows."""
+    fields: tuple[tuple[int, int, int], ...] = ()
+    """(offset, bytes, bytes at once) of the fields of a block that are interleaved for products."""
 
     def __reduce__(self) -> str:
         return self.name  # pickled as a global of this module
@@ -141,20 +146,20 @@ class WeightFormat:
 
 
 F32 = WeightFormat(0, "F32", 1, 4, _cast(torch.float32), (0,), torch.float32)
-INT8 = WeightFormat(1, "INT8", 64, 68, _int8, tuple(range(0, 64, 4)), torch.float32, side=16)
-F16 = WeightFormat(2, "F16", 1, 2, _cast(torch.float16), (0,))
-BF16 = WeightFormat(3, "BF16", 1, 2, _cast(torch.bfloat16), (0,), torch.bfloat16)
-Q8_0 = WeightFormat(4, "Q8_0", 32, 34, _q8_0, (0,))
-Q4_0 = WeightFormat(5, "Q4_0", 32, 18, _q4_0, (0,))
-Q4_1 = WeightFormat(6, "Q4_1", 32, 20, _q4_1, (0, 2))
-Q4_K = WeightFormat(7, "Q4_K", 256, 144, _q4_k, (0, 2))
-Q5_K = WeightFormat(8, "Q5_K", 256, 176, _q5_k, (0, 2))
-Q6_K = WeightFormat(9, "Q6_K", 256, 210, _q6_k, (208,))
+F16 = WeightFormat(1, "F16", 1, 2, _cast(torch.float16), (0,))
+BF16 = WeightFormat(2, "BF16", 1, 2, _cast(torch.bfloat16), (0,), torch.bfloat16)
+INT8 = WeightFormat(3, "INT8", 64, 68, _int8, tuple(range(0, 64, 4)), torch.float32, side=SIDE)
+Q8_0 = WeightFormat(4, "Q8_0", 32, 34, _q8_0, (0,), fields=((0, 2, 2), (2, 32, 4)))
+Q4_0 = WeightFormat(5, "Q4_0", 32, 18, _q4_0, (0,), fields=((0, 2, 2), (2, 16, 4)))
+Q4_1 = WeightFormat(6, "Q4_1", 32, 20, _q4_1, (0, 2), fields=((0, 4, 2), (4, 16, 4)))
+Q4_K = WeightFormat(7, "Q4_K", 256, 144, _q4_k, (0, 2), fields=((0, 4, 2), (4, 12, 1), (16, 128, 4)))
+Q5_K = WeightFormat(8, "Q5_K", 256, 176, _q5_k, (0, 2), fields=((0, 4, 2), (4, 12, 1), (16, 160, 4)))
+Q6_K = WeightFormat(9, "Q6_K", 256, 210, _q6_k, (208,), fields=((0, 192, 4), (192, 16, 1), (208, 2, 2)))
 
-FORMATS = (F32, INT8, F16, BF16, Q8_0, Q4_0, Q4_1, Q4_K, Q5_K, Q6_K)
+FORMATS = (F32, F16, BF16, INT8, Q8_0, Q4_0, Q4_1, Q4_K, Q5_K, Q6_K)
 """In the order of their codes."""
-FLOAT32, NUMBER_INT8 = F32.number, INT8.number
-"""Codes that kernels compare with."""
+FLOAT32, FIRST_INTERLEAVED = F32.number, INT8.number
+"""Codes that kernels compare with: from INT8 on, rows are interleaved for products."""
 GGML = {0: F32, 1: F16, 2: Q4_0, 3: Q4_1, 8: Q8_0, 12: Q4_K, 13: Q5_K, 14: Q6_K, 30: BF16}
 """ggml's type number → format. Other ggml types are converted to INT8."""
 
@@ -163,3 +168,25 @@ def all_finite(numbers: Tensor) -> bool:
     """True if a tensor that is not empty contains neither NaN nor infinity; one pass without extra memory."""
     low, high = torch.aminmax(numbers)  # either is NaN if any number is
     return bool(low.isfinite() and high.isfinite())
+
+
+def interleave(kind: WeightFormat, packed: Tensor, out: Tensor) -> None:
+    """Arrange the bytes of ggml's blocks (rows, bytes) as sets of interleaved rows: (sets, bytes).
+
+    Rows and blocks that fill up the last set or group are 0. The codes of Q8_0 become bytes from 0 to 255.
+    """
+    rows, sets = len(packed), out.view(len(out), -1, SIDE * kind.block_bytes)
+    blocks, whole = packed.shape[1] // kind.block_bytes, rows // SIDE
+    if rows % SIDE or blocks < sets.shape[1]:
+        sets.zero_()
+    for first, count, height in ((0, whole, SIDE), (whole * SIDE, 1, rows % SIDE)):
+        if count == 0 or height == 0:
+            continue
+        source = packed[first : first + count * height].view(count, height, blocks, kind.block_bytes)
+        target = sets[first // SIDE : first // SIDE + count, :blocks]
+        for at, size, together in kind.fields:
+            field = source[..., at : at + size].unflatten(-1, (-1, together)).permute(0, 2, 3, 1, 4)  # type: ignore[no-untyped-call]
+            part = target[..., SIDE * at : SIDE * (at + size)].unflatten(-1, (-1, SIDE, together))  # type: ignore[no-untyped-call]
+            part[:, :, :, :height].copy_(field)
+    if kind == Q8_0:
+        sets[..., 2 * SIDE :].bitwise_xor_(128)

@@ -11,16 +11,23 @@ has one more row for each layer of the decoder, with the projection to its keys 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numba import types
+from numpy.typing import NDArray
 from torch import Tensor
 
-from unspool.engine.int8_matmul import GROUP, INPUT_RECORD
-from unspool.engine.packed_matmul import HALF_BLOCK, UNPACK, compiled_product
+from unspool.engine import interleaved_matmul, packed_matmul
+from unspool.engine.compile_cache import CompileNotice
+from unspool.engine.interleaved_formats import LAYOUTS
+from unspool.engine.interleaved_matmul import INPUT_RECORD, count_groups
+from unspool.engine.kernel import c_callback
+from unspool.engine.packed_matmul import HALF_BLOCK, UNPACK
 from unspool.engine.stored_weights import StoredWeight
-from unspool.engine.weight_formats import BF16, F16, F32, NUMBER_INT8, WeightFormat
+from unspool.engine.weight_formats import F32, FIRST_INTERLEAVED, WeightFormat
 
 # The parts of a layer, and of the model
 ATTENTION_NORM, QKV, ATTENTION_OUT, ATTENTION_POST_NORM = 0, 1, 2, 3
@@ -125,14 +132,17 @@ class WeightTable:
 
     def has_stored(self) -> bool:
         """True if some matrix is not float32."""
-        return bool((self.table[:, :, [at + FORMAT for at in range(0, PIECE * PIECES, PIECE)]] != 0).any())
+        return bool((self._formats() != F32.number).any())
+
+    def _formats(self) -> NDArray[np.int64]:
+        """(layers, parts, PIECES): the formats of all stacked matrices."""
+        return self.table[:, :, [at + FORMAT for at in range(0, PIECE * PIECES, PIECE)]]
 
     def prepared_words(self) -> int:
-        """Words of a prepared row of the widest INT8 product's inputs."""
-        formats = self.table[:, :, [at + FORMAT for at in range(0, PIECE * PIECES, PIECE)]]
-        is_int8 = (formats == NUMBER_INT8).any(axis=-1)
-        widest = int(self.table[:, :, INPUTS][is_int8].max(initial=0))
-        return -(-widest // GROUP) * INPUT_RECORD
+        """Words of a prepared row of the widest inputs of an interleaved matrix."""
+        is_interleaved = (self._formats() >= FIRST_INTERLEAVED).any(axis=-1)
+        widest = int(self.table[:, :, INPUTS][is_interleaved].max(initial=0))
+        return int(count_groups.py_func(widest)) * INPUT_RECORD  # type: ignore[attr-defined]
 
     def _put(
         self,
@@ -148,7 +158,7 @@ class WeightTable:
                 kind, memory, rows = stacked[at // PIECE]
                 end += rows
                 row[at + FORMAT], row[at + WEIGHT] = kind.number, self._address(memory)
-                row[at + FUNCTION] = compiled_product(kind).address if kind in UNPACK else 0
+                row[at + FUNCTION] = product_address(kind)
             row[at + END] = end
         row[OUTPUTS], row[INPUTS] = end, inputs
         row[BIAS] = 0 if bias is None else self._address(bias)
@@ -163,7 +173,25 @@ class WeightTable:
 def _kernel_weight(weight: StoredWeight) -> tuple[WeightFormat, Tensor, int]:
     """The format, memory and rows that a kernel multiplies: the stored ones, or float32 if it cannot."""
     rows, columns = weight.shape
-    has_whole_blocks = weight.format in (F16, BF16) and columns % HALF_BLOCK == 0
-    if weight.format.block > 1 or has_whole_blocks:
+    if weight.format in LAYOUTS:
+        return weight.format, weight.interleaved, rows
+    if weight.format in UNPACK and columns % HALF_BLOCK == 0:
         return weight.format, weight.packed, rows
     return F32, weight.restore(), rows
+
+
+PRODUCT_SIGNATURE = types.void(*[types.int64] * 8)
+"""The address of w, inputs; the address of x, rows; the address of y, outputs; first and last output."""
+
+
+@cache
+def _compiled_product(kind: WeightFormat) -> Any:
+    function = (interleaved_matmul if kind in LAYOUTS else packed_matmul).product_of(kind)
+    function.__qualname__ = kind.name  # the disk cache tells generated functions apart by their names
+    with CompileNotice(f"matrix products with {kind.name} weights"):
+        return c_callback(PRODUCT_SIGNATURE, function)
+
+
+def product_address(kind: WeightFormat) -> int:
+    """The address of a format's compiled product; 0 for float32, which is part of the step."""
+    return int(_compiled_product(kind).address) if kind in LAYOUTS or kind in UNPACK else 0

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from unspool.engine import int8_matmul, matmul
-from unspool.engine.int8_matmul import Inputs
+from unspool.engine import interleaved_matmul, matmul
+from unspool.engine.matmul import Inputs
 from unspool.engine.stored_weights import StoredWeight
 from unspool.engine.weight_formats import BF16, F16, INT8, Q4_0, Q4_1, Q4_K, Q5_K, Q6_K, Q8_0
 from unspool.engine.weight_table import WeightTable
@@ -41,7 +41,7 @@ def _multiply(part, x, words, outputs, first, last):
     inputs = Inputs(x.reshape(-1), np.zeros(x.shape[0] * words, np.float32))
     if matmul.needs_prepared_inputs(part):
         for n in range(x.shape[0]):
-            int8_matmul.prepare(inputs.x, x.shape[1], n, inputs.prepared)
+            interleaved_matmul.prepare(inputs.x, x.shape[1], n, inputs.prepared)
     matmul.product(part, inputs, x.shape[0], y.reshape(-1), first, last)
     return y
 

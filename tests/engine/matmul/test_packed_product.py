@@ -5,7 +5,7 @@ from tests.engine.matmul.conftest import PACKED, stored
 
 from unspool.engine.memory import MAX_STACK_FLOATS
 from unspool.engine.packed_matmul import tile_rows
-from unspool.engine.weight_formats import INT8, Q4_K, Q6_K, Q8_0
+from unspool.engine.weight_formats import INT8, Q4_0, Q4_1, Q4_K, Q6_K, Q8_0
 
 
 @pytest.mark.parametrize("kind", PACKED, ids=lambda kind: kind.name)
@@ -38,7 +38,8 @@ def test_matrices_of_several_formats_are_stacked(first, multiplied):
     whole = torch.cat([piece.restore() for piece in pieces])
     y = multiplied(pieces, x, bias, first, 24)
     want = (torch.from_numpy(x) @ whole.T + bias).numpy()
-    np.testing.assert_allclose(y[:, first:24], want[:, first:24], rtol=1e-4, atol=1e-4)
+    length = np.linalg.norm(x, axis=1).max() * whole.norm(dim=1).max()
+    assert np.abs(y - want)[:, first:24].max() < 1e-5 * length
     assert (np.delete(y, np.s_[first:24], axis=1) == -77).all()
 
 
@@ -47,9 +48,23 @@ def test_int8_takes_rows_of_any_length(columns, multiplied, gathered):
     weight = stored(INT8, 7, columns)
     x = np.random.default_rng(2).standard_normal((11, columns)).astype(np.float32)
     alone = np.concatenate([multiplied([weight], x[n : n + 1]) for n in range(len(x))])
-    np.testing.assert_allclose(alone, x @ weight.restore().numpy().T, rtol=1e-4, atol=1e-4)
+    length = np.linalg.norm(x, axis=1)[:, None] * weight.restore().norm(dim=1).numpy()
+    assert np.abs(alone - x @ weight.restore().numpy().T).max() < 1e-5 * length.max()
     np.testing.assert_array_equal(multiplied([weight], x), alone)
     np.testing.assert_array_equal(gathered(weight, 2)[columns : 2 * columns], weight.restore()[2].numpy())
+
+
+@pytest.mark.parametrize("kind", [Q8_0, Q4_0, Q4_1], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("columns", [32, 96])
+def test_half_a_group_is_filled_up(kind, columns, multiplied, gathered):
+    weight = stored(kind, 33, columns)
+    x = np.random.default_rng(2).standard_normal((5, columns)).astype(np.float32)
+    want, length = (
+        x @ weight.restore().numpy().T,
+        np.linalg.norm(x, axis=1).max() * weight.restore().norm(dim=1).max(),
+    )
+    assert np.abs(multiplied([weight], x) - want).max() < 1e-5 * length
+    np.testing.assert_allclose(gathered(weight, 32)[columns : 2 * columns], weight.restore()[32], rtol=1e-6)
 
 
 def test_a_tile_fits_into_its_memory():

@@ -39,6 +39,10 @@ def test_deinterleaved_rows_by_hand():
     assert permute(rows, 2)[deinterleaved_rows(2, 24).numpy()].tolist() == rows.tolist()
 
 
+ROUNDED_ACTIVATIONS = 3e-3
+"""How much the log-probabilities of random weights change if activations are rounded to 16 bits."""
+
+
 @pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1"])
 def test_gguf_llama_log_probabilities_equal_transformers(make_hf_model, write_gguf, kind):
     hf = make_hf_model("Llama")
@@ -50,7 +54,7 @@ def test_gguf_llama_log_probabilities_equal_transformers(make_hf_model, write_gg
 def test_types_without_a_kernel_become_int8(make_hf_model, write_gguf, kind):
     hf = make_hf_model("Llama")
     path = write_gguf(hf, "llama", kind=kind)
-    model = us.load(str(path), weights="stored", engine="compiled")
+    model = us.load(str(path), weights="stored", engine="compiled", kv_cache="float32")
     kinds = {
         piece.format.name
         for part in model.modules()
@@ -59,13 +63,13 @@ def test_types_without_a_kernel_become_int8(make_hf_model, write_gguf, kind):
     }
     assert kinds == {"INT8"}
     written = us.generate(model, [3, 1, 4, 1, 5], us.Greedy(), max_new_tokens=12)
-    packed = us.load(str(path), weights="int8", engine="compiled")
+    packed = us.load(str(path), weights="int8", engine="compiled", kv_cache="float32")
     assert us.generate(packed, [3, 1, 4, 1, 5], us.Greedy(), max_new_tokens=12).logps == written.logps
     hf.assert_equals(model, atol=0.2)  # random weights, rounded to 8 bits
     model.engine = "torch"
     again = us.generate(model, [3, 1, 4, 1, 5], us.Greedy(), max_new_tokens=12)
     assert again.tokens == written.tokens
-    assert again.logps == pytest.approx(written.logps, abs=1e-4)
+    assert again.logps == pytest.approx(written.logps, abs=ROUNDED_ACTIVATIONS)
 
 
 @pytest.mark.parametrize(
@@ -290,8 +294,10 @@ def test_gguf_families_with_stored_weights(make_hf_model, write_gguf, name):
     family, options, architecture, metadata = CASES[name]
     hf = make_hf_model(family, **options)
     path = write_gguf(hf, architecture, kind="Q8_0", **metadata)
-    ours = us.load(path, weights="stored")
+    ours = us.load(path, weights="stored", kv_cache="float32")
     assert ours.engine == "compiled"
+    compare(hf, ours, atol=ROUNDED_ACTIVATIONS)
+    ours.engine = "torch"
     compare(hf, ours)
     formats = {piece.format.name for part in ours.modules() for piece in getattr(part, "pieces", ())}
     assert formats == {"Q8_0"}

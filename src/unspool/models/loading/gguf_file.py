@@ -13,6 +13,7 @@ import math
 import mmap
 import struct
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -291,7 +292,7 @@ class GGUFFile(TensorSource):
             self.release(part)
         elif tensor.offset % _ALIGNMENT:
             packed = packed.clone()
-        weight = StoredWeight(kind, packed, (rows, columns))
+        weight = StoredWeight(kind, packed, (rows, columns), partial(self.release, part))
         self.check_finite(tensor.name, weight.is_finite())
         return weight
 
