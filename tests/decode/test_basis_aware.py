@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from unspool.basis import BasisTest, KappaRule
+from unspool.basis import BasisTest, KappaRule, RowLengths
 from unspool.basis.solver import whitening
 from unspool.basis.work import DEFAULT_BUDGET
 from unspool.decode import picks
@@ -243,8 +243,37 @@ def test_above_the_rank_that_is_affordable_the_kappa_rule_decides_and_says_so():
     counted = Counter(name for out in outs for name in out.stats)
     assert {name for name in counted if ": " in name} == {"accepted: kappa rule", "rejected: kappa rule"}
     p = (model.output_matrix @ model.hidden).softmax(-1).double().numpy()
-    step = KappaRule(7).step(p)
+    step = KappaRule.typical(7).step(p)
     assert all(p[token] >= tau or step.accepts(token, tau=tau) for token in {out.tokens[0] for out in outs})
+
+
+def test_a_rule_of_the_models_own_is_taken():
+    model = random_model(3, vocabulary=40, width=6)
+    nothing = KappaRule(7, (1.0,), (1e9,))
+    with pytest.warns(UserWarning, match="the one given"):
+        out = generate(
+            model, [0], Sample(BasisAware(0.9, rank=6, exact_up_to=5, rule=nothing)), max_new_tokens=1, seed=0
+        )
+    assert out.stats["fallbacks"] == 1
+
+
+def test_the_row_lengths_of_a_rule_are_used_and_said():
+    model, tau = random_model(3, vocabulary=40, width=6), 0.9
+    p = (model.output_matrix @ model.hidden).softmax(-1).double().numpy()
+    rule = KappaRule(7, (1.0,), (3.0,), RowLengths(np.where(np.arange(40) == p.argmax(), 1e-3, 10.0)))
+    decoder = Sample(BasisAware(tau, rank=6, exact_up_to=5, rule=rule))
+    with pytest.warns(UserWarning, match="the one given, with row lengths"):
+        outs = generate(model, [0], decoder, n=300, seed=0, max_new_tokens=1)
+    step = rule.step(p)
+    assert not step.accepts(int(p.argmax()), tau=tau)  # by its short row alone
+    assert all(step.accepts(token, tau=tau) for token in {out.tokens[0] for out in outs})
+
+
+def test_row_lengths_of_another_model_are_refused():
+    other = KappaRule(7, (1.0,), (3.0,), RowLengths(np.ones(30)))
+    decoder = Sample(BasisAware(0.9, rank=6, exact_up_to=5, rule=other))
+    with pytest.raises(ValueError, match="lengths for 30 tokens do not fit probabilities of 40"):
+        generate(random_model(3, vocabulary=40, width=6), [0], decoder)
 
 
 def test_up_to_that_rank_it_is_tested_exactly():

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from unspool.basis.certificate import Acceptance as Acceptance, Rejection as Rejection, Verdict as Verdict
     from unspool.basis.kappa_rule import KappaRule as KappaRule, kappa as kappa
     from unspool.basis.linear_program import solve_linear_program as solve_linear_program
+    from unspool.basis.row_lengths import RowLengths as RowLengths
     from unspool.basis.theory import tau_from_delta as tau_from_delta
     from unspool.basis.verifier import verify_certificate as verify_certificate
 

@@ -15,7 +15,8 @@ general one.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Sequence
 from copy import copy
 from math import inf, sqrt
 from typing import Any
@@ -32,8 +33,11 @@ from unspool.basis.arrays import (
     check_token,
     short_repr,
 )
+from unspool.basis.calibration import Calibration, collect_verdicts
 from unspool.basis.certificate import Acceptance, Rejection, Verdict
+from unspool.basis.kappa_rule import kappa
 from unspool.basis.linear_program import LinearProgramSolution, solve_linear_program
+from unspool.basis.row_lengths import RowLengths, compute_row_lengths
 from unspool.basis.solver.cascade import Cascade
 from unspool.basis.solver.distribution import Distribution
 from unspool.basis.solver.proof_attempts import SharedFactors
@@ -205,6 +209,48 @@ class BasisTest:
     def critical_tau(self, p: Any, i: int, *, rtol: float = 1e-3) -> tuple[float, float]:
         """Two τ between which the verdict flips: accepted at the first, rejected at the second."""
         return self.step(p).critical_tau(i, rtol=rtol)
+
+    def row_lengths(self, p: Any) -> RowLengths:
+        """Row lengths for the κ rule, from distributions p (N, V); about a hundred are enough."""
+        p = as_numpy(p)
+        if p.ndim != 2 or not len(p):
+            raise ValueError(f"p has shape {p.shape}; expected distributions, (N, V)")
+        share_V = np.zeros(self.vocabulary)
+        for row_V in p:
+            p_V = as_distribution(row_V, self.vocabulary)
+            # κ is infinite if fewer than m tokens have p > 0; 0·∞ would be NaN.
+            share_V += np.minimum(1, min(kappa(p_V, self.m), 1e300) * p_V)
+        return compute_row_lengths(self._whitened.X_VK, share_V)
+
+    def calibrate_kappa(
+        self,
+        p: ArrayLike,
+        taus: Sequence[float],
+        *,
+        tokens: int = 8,
+        fit: float = 0.5,
+        seed: int = 0,
+        lengths: bool = True,
+    ) -> Calibration:
+        """Fit the κ rule to verdicts of this test on the first share `fit` of the distributions p (N, V).
+
+        Per distribution and τ, `tokens` tokens below τ are drawn from p̂. With `lengths` the rule includes the
+        row lengths ℓ, computed from W and the fitted distributions; otherwise ℓ = 1. They are the default
+        because they improve the agreement at rank 100 of SmolLM2 (docs/results/basis.md); at ranks 20 and 576
+        they make little difference. Warns if the rule is not better than `KappaRule.typical`.
+        """
+        result = collect_verdicts(self, p, taus, tokens=tokens, seed=seed).calibrate(fit=fit, lengths=lengths)
+        comparison = result.comparison
+        if not comparison.is_better:
+            warnings.warn(
+                f"the fitted κ rule is not better than KappaRule.typical({self.m}): in cross-validation on "
+                f"{comparison.verdicts} verdicts they agree with the exact test on {comparison.fitted:.1%} "
+                f"and {comparison.formula:.1%}; use the formula (BasisAware's default) or fit more "
+                "distributions",
+                UserWarning,
+                stacklevel=2,
+            )
+        return result
 
     def verify(self, certificate: Acceptance | Rejection, p: ArrayLike, tau: float) -> bool:
         """Verify a certificate independently of the solver."""

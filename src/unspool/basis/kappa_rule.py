@@ -1,15 +1,17 @@
 """The κ rule: a fast approximation of the basis-aware test that needs only p̂ and the rank.
 
-    Σⱼ min(1, κ p̂ⱼ) = m,   m = rank + 1;         the κ rule: accept i  ⇔  κ p̂ᵢ ≥ g(c),   c = τ/(1 − τ)
+    Σⱼ min(1, κ p̂ⱼ) = m,   m = rank + 1;         the κ rule: accept i  ⇔  κ p̂ᵢ ℓᵢ ≥ g(c),   c = τ/(1 − τ)
 
 κ is the scale of the closed-form Lewis weights in solver/lewis_metric.py; it measures how many tokens share
 the mass relative to the rank. It almost decides the test without W, an observation of this project. The
-rule costs one partial sort and proves nothing.
+rule costs one partial sort and proves nothing. ℓᵢ is 1 or the row length of the token (row_lengths.py). g
+is fitted, one number per τ, to exact verdicts and interpolated in log c. Without a fit, a formula for ℓ = 1
+is used:
 
-    g(c) = 0.8·m^0.45·c^0.85, with c^0.4 in place of c^0.85 if c > 1
+    g ≈ 0.8·m^0.45·c^0.85, with c^0.4 in place of c^0.85 if c > 1
 
-This formula was fitted to exact verdicts on SmolLM2-135M at ranks from 20 to 576. Beyond that it
-extrapolates; it agreed with 99.5 % of the exact verdicts at rank 2,048 of another model.
+It was fitted on SmolLM2-135M at ranks from 20 to 576. Beyond that it extrapolates; it agreed with 99.5 % of
+the exact verdicts at rank 2,048 of another model.
 
 It approximates the test of Finlayson et al. 2024, §4.
 papers.bib: finlayson2024closing
@@ -17,14 +19,16 @@ papers.bib: finlayson2024closing
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
+from math import exp, inf, log
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from unspool.basis.arrays import Array, as_masses, check_int, check_token
+from unspool.basis.arrays import Array, as_masses, check_float, check_int, check_token, short_repr
 from unspool.basis.certificate import Verdict
+from unspool.basis.row_lengths import RowLengths
 from unspool.basis.theory import slope_from_tau
 
 
@@ -69,22 +73,54 @@ def typical_threshold(m: int, slope: float) -> float:
 
 @dataclass(frozen=True)
 class KappaRule:
-    """Accept iff κ·p̂ᵢ ≥ g(c)."""
+    """Accept iff κ·p̂ᵢ·ℓᵢ ≥ g(c); log g is piecewise linear in log c, and extrapolated beyond the knots."""
 
     m: int
-    """rank + 1."""
+    slopes: tuple[float, ...]
+    """The c of each knot, increasing."""
+    thresholds: tuple[float, ...]
+    """g at each knot."""
+    lengths: RowLengths | None = None
+    """ℓ, the row lengths that g was fitted with; None means ℓ = 1."""
 
     def __post_init__(self) -> None:
-        check_int("m", self.m, 1, inf, "the number of equality constraints (rank + 1), at least 1")
+        m = check_int("m", self.m, 1, inf, "the number of equality constraints (rank + 1), at least 1")
+        object.__setattr__(self, "m", m)
+        for name in ("slopes", "thresholds"):
+            given, expected = getattr(self, name), "a tuple of positive numbers, one per knot"
+            if not isinstance(given, Sequence):
+                raise TypeError(f"{name} is {short_repr(given)}; expected {expected}")
+            values = tuple(check_float(name, it, 0, inf, expected) for it in given)
+            object.__setattr__(self, name, values)
+        if self.lengths is not None and not isinstance(self.lengths, RowLengths):
+            raise TypeError(f"lengths is {short_repr(self.lengths)}; expected RowLengths, or None for ℓ = 1")
+        is_increasing = list(self.slopes) == sorted(set(self.slopes))
+        if not self.slopes or len(self.slopes) != len(self.thresholds) or not is_increasing:
+            raise ValueError(
+                f"slopes are {self.slopes} and thresholds {self.thresholds}; expected increasing slopes and "
+                "one threshold for each"
+            )
+
+    @classmethod
+    def typical(cls, m: int) -> KappaRule:
+        """The rule with g from the formula, for a model without a fitted rule."""
+        slopes = (1e-4, 1.0, 1e4)
+        return cls(m, slopes, tuple(typical_threshold(m, slope) for slope in slopes))
 
     def threshold(self, tau: float) -> float:
         """g(c) at τ."""
-        return typical_threshold(self.m, slope_from_tau(tau))
+        x, knots, g = log(slope_from_tau(tau)), np.log(self.slopes), np.log(self.thresholds)
+        if len(knots) == 1:
+            return self.thresholds[0]
+        right = int(np.clip(np.searchsorted(knots, x), 1, len(knots) - 1))
+        share = (x - knots[right - 1]) / (knots[right] - knots[right - 1])
+        return exp(g[right - 1] + share * (g[right] - g[right - 1]))
 
     def step(self, p: ArrayLike) -> KappaStep:
         """The rule on one distribution (V,), with the interface of `BasisTest.step`."""
         p_V = as_masses("p", p)
-        return KappaStep(self, p_V, kappa(p_V, self.m))
+        weighted_V = p_V if self.lengths is None else p_V * self.lengths.for_vocabulary(len(p_V))
+        return KappaStep(self, weighted_V, kappa(p_V, self.m))
 
 
 @dataclass(frozen=True)
@@ -92,12 +128,13 @@ class KappaStep:
     """The κ rule applied to one distribution."""
 
     rule: KappaRule
-    p_V: Array
+    weighted_V: Array
+    """p̂·ℓ."""
     kappa: float
 
     def accepts(self, i: int, *, tau: float) -> Verdict:
         """A verdict without a certificate."""
-        i = check_token(i, len(self.p_V))
-        p_i = float(self.p_V[i])
-        accepted = p_i > 0 and p_i >= self.rule.threshold(tau) / self.kappa
+        i = check_token(i, len(self.weighted_V))
+        weighted = float(self.weighted_V[i])
+        accepted = weighted > 0 and weighted >= self.rule.threshold(tau) / self.kappa
         return Verdict(accepted, i, tau, "kappa rule", None, 0.0, inf)

@@ -30,6 +30,7 @@ from unspool.decode.arguments import (
     number,
     one_of,
     set_fields,
+    shown,
 )
 from unspool.decode.delegating import original
 from unspool.decode.fast_sampling import best_tokens
@@ -177,6 +178,9 @@ class BasisAware(Checked):
     retries: int = integer(100, at_least=1, advice="100 is plenty.")
     exact_up_to: int = integer(2048, at_least=0, advice="2048 is affordable on a CPU.")
     """Maximum rank of exact tests; above it a test takes seconds, and the κ rule decides, without a proof."""
+    rule: KappaRule | None = None
+    """The κ rule of this model (see `BasisTest.calibrate_kappa`); None: `KappaRule.typical`, fitted on
+    another."""
     budget: float | None = number(
         DEFAULT_BUDGET, above=0, optional=True, advice=f"{DEFAULT_BUDGET:g} is a second; None is no limit."
     )
@@ -192,6 +196,11 @@ class BasisAware(Checked):
             advice = f'None uses every direction, "auto" {AUTO_RANK} or as many as there are.'
             set_fields(self, rank=as_whole("BasisAware.rank", self.rank, at_least=0, advice=advice))
         one_of("BasisAware.on", self.on, ("model", "processed"))
+        if self.rule is not None and not isinstance(self.rule, KappaRule):
+            raise TypeError(
+                f"BasisAware.rule is {shown(self.rule)}, but must be a KappaRule, such as "
+                "BasisTest.calibrate_kappa gives, or None."
+            )
 
     @classmethod
     def eta(
@@ -236,7 +245,7 @@ class BasisAware(Checked):
                 f'choose 0 … {width}, None for all, or "auto"'
             )
         if self.exact_up_to < rank:
-            return BoundBasisAware(self, self._kappa_rule(rank))
+            return BoundBasisAware(self, self._kappa_rule(rank, W_VD.shape[0]))
         from unspool.basis import BasisTest
         from unspool.basis.solver.whitening import default_cache_folder
 
@@ -248,16 +257,21 @@ class BasisAware(Checked):
             tests[rank] = fingerprint, test
         return BoundBasisAware(self, test.with_budget(self.budget))
 
-    def _kappa_rule(self, rank: int) -> KappaRule:
+    def _kappa_rule(self, rank: int, vocabulary: int) -> KappaRule:
         """The κ rule that replaces the test, with a warning."""
+        rule = self.rule or KappaRule.typical(rank + 1)
+        if rule.lengths is not None:
+            rule.lengths.for_vocabulary(vocabulary)  # refuses the lengths of another model
+        fitted = "the one given" if self.rule else "extrapolated from another model, SmolLM2"
+        lengths = "without row lengths" if rule.lengths is None else "with row lengths"
         warnings.warn(
             f"An exact basis-aware test at rank {rank} takes seconds per step, so the κ rule decides "
-            "(extrapolated from another model, SmolLM2), without proofs. For proofs, choose "
-            f"rank ≤ {self.exact_up_to} or BasisAware(…, exact_up_to={rank}).",
+            f"({fitted}, {lengths}), without proofs. For proofs, choose rank ≤ {self.exact_up_to} "
+            f"or BasisAware(…, exact_up_to={rank}).",
             UserWarning,
             stacklevel=3,
         )
-        return KappaRule(rank + 1)
+        return rule
 
 
 @dataclass(frozen=True)

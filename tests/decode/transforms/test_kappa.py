@@ -5,7 +5,9 @@ import torch
 from hypothesis import given, strategies as st
 
 import unspool as us
-from unspool.basis import KappaRule
+from unspool.basis import KappaRule, RowLengths
+from unspool.decode.search import Sample
+from unspool.decode.spec import parse
 from unspool.decode.transforms.kappa import Kappa, log_kappa
 from unspool.interfaces import Step
 
@@ -67,12 +69,48 @@ def test_bad_arguments_are_named(g, width):
         Kappa(g, width)
 
 
-def test_the_kappa_rule_is_the_same_as_this_transform():
+def test_row_lengths_by_hand():
+    # 2.5·p = 1.5, .5, .25, .15, .1; ℓ = .5, .5, .5, 1.5, 2
+    lengths = RowLengths(torch.tensor([0.5, 0.5, 0.5, 1.5, 2.0]))
+    assert Kappa(0.21, 1, lengths).keeps(P.log()).tolist() == [[True, True, False, True, False]]
+    both = torch.cat([P, P.flip(-1)]).log()
+    # 2.5·p·ℓ from the other side = .05, .075, .125, .75, 3
+    assert Kappa(0.21, 1, lengths).keeps(both)[1].tolist() == [False, False, False, True, True]
+    # the most probable token stays, however short its row
+    assert Kappa(100.0, 1, lengths).keeps(both).tolist() == [[True] + 4 * [False], 4 * [False] + [True]]
+
+
+@given(rows, st.floats(0, 50), st.integers(0, 20))
+def test_lengths_of_one_are_the_rule_without_them(logp, g, width):
+    ones = RowLengths(torch.ones(logp.shape[1]))
+    assert torch.equal(Kappa(g, width, ones).keeps(logp), Kappa(g, width).keeps(logp))
+
+
+def test_a_fitted_rule_says_the_same_as_a_transform():
     p = torch.rand(3, 50, generator=torch.Generator().manual_seed(0), dtype=torch.float64).pow(8)
     p = p / p.sum(dim=-1, keepdim=True)
-    rule = KappaRule(8)
-    kept = Kappa(rule.threshold(0.2), 7).keeps(p.log())
+    rule = KappaRule(8, (0.1, 1.0), (0.4, 2.0), RowLengths(torch.arange(1.0, 51.0)))
+    kept = Kappa.of(rule, 0.2).keeps(p.log())
     assert kept.any(dim=0).logical_not().any()
     best = p == p.amax(dim=-1, keepdim=True)
     accepted = [[bool(rule.step(row).accepts(i, tau=0.2)) for i in range(50)] for row in p.numpy()]
     assert torch.equal(kept, torch.tensor(accepted) | best)
+
+
+def test_lengths_are_shown_in_short_and_compared():
+    one, same = (
+        Kappa(1.0, 3, RowLengths(torch.tensor([0.5, 1.5], dtype=kind)))
+        for kind in (torch.float16, torch.float64)
+    )
+    assert repr(one) == "Kappa(g=1.0, width=3, lengths=RowLengths(2 tokens, 0.5 … 1.5))"
+    assert one == same
+    assert hash(one) == hash(same)
+    assert one != Kappa(1.0, 3)
+    assert parse(f"Sample({Kappa(1.0, 3)!r})") == Sample(Kappa(1.0, 3))
+
+
+def test_wrong_lengths_are_refused():
+    with pytest.raises(TypeError, match=r"is a Tensor, but must be unspool.basis.RowLengths"):
+        Kappa(1.0, 3, torch.ones(5))
+    with pytest.raises(ValueError, match="lengths for 4 tokens do not fit probabilities of 5"):
+        Kappa(1.0, 3, RowLengths(torch.ones(4))).keeps(P.log())

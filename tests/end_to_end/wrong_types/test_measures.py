@@ -30,7 +30,7 @@ TEST = basis.BasisTest(W, 3)
 FOUND = [TEST.accepts(P, i, tau=0.5).certificate for i in range(V)]
 YES = next(it for it in FOUND if isinstance(it, basis.Acceptance))
 NO = next(it for it in FOUND if isinstance(it, basis.Rejection))
-RULE = basis.KappaRule(3)
+RULE = basis.KappaRule(3, (0.1, 0.2), (0.5, 0.6))
 TEXTS = ["abcdef", "fedcba ab"]
 LANGUAGE = Agreement()
 SPEAKER = TrueModel(LANGUAGE)
@@ -45,15 +45,23 @@ CALLS = {
     "BasisTest.accepts": (TEST.accepts, {"p": P, "i": 1, "tau": 0.5}),
     "BasisTest.mask": (TEST.mask, {"p": P, "tau": 0.5}),
     "BasisTest.critical_tau": (TEST.critical_tau, {"p": P, "i": 1}),
+    "BasisTest.row_lengths": (TEST.row_lengths, {"p": SEVERAL}),
     "BasisTest.verify": (TEST.verify, {"certificate": YES, "p": P, "tau": 0.5}),
     "BasisTest.solve_linear_program": (TEST.solve_linear_program, {"p": P, "i": 1, "tau": 0.5}),
     "BasisStep.accepts": (TEST.step(P).accepts, {"i": 1, "tau": 0.5}),
     "BasisStep.verdicts": (TEST.step(P).verdicts, {"tokens": [1, 2], "tau": 0.5}),
     "BasisStep.mask": (TEST.step(P).mask, {"tau": 0.5}),
-    "basis.KappaRule": (basis.KappaRule, {"m": 3}),
+    "basis.KappaRule": (
+        lambda **given: basis.KappaRule(**given).step(P),
+        {"m": 3, "slopes": (0.1, 0.2), "thresholds": (0.5, 0.6), "lengths": None},
+    ),
     "KappaRule.step": (RULE.step, {"p": P}),
     "KappaRule.threshold": (RULE.threshold, {"tau": 0.5}),
     "KappaStep.accepts": (RULE.step(P).accepts, {"i": 1, "tau": 0.5}),
+    "basis.RowLengths": (
+        lambda **given: basis.KappaRule(3, (0.1,), (0.5,), basis.RowLengths(**given)).step(P),
+        {"values_V": np.ones(V)},
+    ),
     "basis.Acceptance": (
         lambda **given: TEST.verify(basis.Acceptance(**given), P, 0.5),
         {"token": YES.token, "dual_M": YES.dual_M},
@@ -62,6 +70,7 @@ CALLS = {
         lambda **given: TEST.verify(basis.Rejection(**given), P, 0.5),
         {name: getattr(NO, name) for name in ("token", "rows_N", "shift_N")},
     ),
+    "BasisTest.calibrate_kappa": (TEST.calibrate_kappa, {"p": SEVERAL, "taus": [0.5]}),
     "basis.verify_certificate": (basis.verify_certificate, {"certificate": YES, "W": W, "p": P, "tau": 0.5}),
     "basis.kappa": (basis.kappa, {"p": P, "m": 3}),
     "basis.solve_linear_program": (basis.solve_linear_program, {"W": W, "p": P, "i": 1, "tau": 0.5}),
@@ -247,6 +256,7 @@ def test_every_exported_name_is_called_or_is_what_a_call_gives():
         assert called <= set(room.__all__)
 
 
+@pytest.mark.filterwarnings("ignore:.*not better than KappaRule")
 @pytest.mark.parametrize("name", CALLS)
 def test_valid_arguments_work(name, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
@@ -254,7 +264,7 @@ def test_valid_arguments_work(name, monkeypatch, tmp_path):
     call(**right)
 
 
-@pytest.mark.filterwarnings("ignore:Glyph")
+@pytest.mark.filterwarnings("ignore:.*not better than KappaRule", "ignore:Glyph")
 @pytest.mark.parametrize(
     ("name", "argument"),
     [
