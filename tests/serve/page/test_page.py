@@ -273,7 +273,7 @@ def test_texts_are_rated_by_keys_and_by_clicks(tabs, serving, tmp_path, scale, k
         assert texts(page, ".results tbody th") == [each.system for each in found.systems]
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         assert found.systems[0].system in run_python(copied(page, "#copy-python"))
-        told = run_curl(copied(page, "#copy-curl"), tmp_path, leaves={"set"})
+        told = run_curl(copied(page, "#copy-curl"), tmp_path, leaves={"set", "set-key.json"})
         assert json.loads(told)["answers"] == len(ratings.items)
         assert tab.wrong == []
         tab.close()
