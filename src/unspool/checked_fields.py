@@ -54,8 +54,8 @@ def number(default: Any = MISSING, *, optional: bool = False, **limits: Any) -> 
 
 
 def integer(default: Any = MISSING, **limits: Any) -> Any:
-    """A field that holds an integer (see `as_whole`); None is allowed if it is the default."""
-    return checked_field(partial(as_whole, **limits), default)
+    """A field that holds an integer (see `as_int`); None is allowed if it is the default."""
+    return checked_field(partial(as_int, **limits), default)
 
 
 def flag(default: bool, *, advice: str) -> Any:
@@ -96,7 +96,7 @@ def as_number(
     raise ValueError(f"{name} is {shown(value)}, but must be {allowed}. {advice}".rstrip())
 
 
-def as_int(value: Any) -> int | None:
+def int_or_none(value: Any) -> int | None:
     """An integer of any type as an int; None for everything else, including bool."""
     if isinstance(value, bool) or getattr(value, "ndim", 0) > 0:
         return None
@@ -106,9 +106,9 @@ def as_int(value: Any) -> int | None:
         return None
 
 
-def as_whole(name: str, value: Any, *, at_least: int, at_most: int = MAX_INT, advice: str = "") -> int:
+def as_int(name: str, value: Any, *, at_least: int, at_most: int = MAX_INT, advice: str = "") -> int:
     """An integer between the limits, as an int."""
-    number = as_int(value)
+    number = int_or_none(value)
     if number is None or number < at_least:
         error = TypeError if number is None else ValueError
         raise error(f"{name} is {shown(value)}, but must be a whole number ≥ {at_least}. {advice}".rstrip())

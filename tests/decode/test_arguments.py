@@ -9,9 +9,9 @@ import torch
 from unspool.decode.arguments import (
     Checked,
     as_bool,
+    as_int,
     as_matrix,
     as_number,
-    as_whole,
     biases,
     flag,
     function_of,
@@ -69,17 +69,17 @@ def test_number_refuses_what_is_no_number(value):
 
 
 def test_as_int_accepts_every_type_of_integer():
-    assert as_whole("TopK.k", 1, at_least=1, advice="-") == 1
-    seven = as_whole("TopK.k", np.int64(7), at_least=1, advice="-")
+    assert as_int("TopK.k", 1, at_least=1, advice="-") == 1
+    seven = as_int("TopK.k", np.int64(7), at_least=1, advice="-")
     assert (type(seven), seven) == (int, 7)
 
 
 def test_as_int_refuses_small_and_fractional_values():
     with pytest.raises(ValueError, match=r"TopK\.k is 0, but must be a whole number ≥ 1\. Leave it out\."):
-        as_whole("TopK.k", 0, at_least=1, advice="Leave it out.")
+        as_int("TopK.k", 0, at_least=1, advice="Leave it out.")
     for value in (1.5, 2.0, "3", None, True):
         with pytest.raises(TypeError, match="whole number"):
-            as_whole("TopK.k", value, at_least=1, advice="-")
+            as_int("TopK.k", value, at_least=1, advice="-")
 
 
 def test_flag_refuses_truthy_values():
@@ -155,7 +155,7 @@ def test_numbers_beyond_all_reason_are_refused():
     with pytest.raises(ValueError, match="must be a finite number"):
         as_number("X.y", 10**400, advice="-")
     with pytest.raises(ValueError, match="more than 1,000,000,000,000"):
-        as_whole("X.y", 10**400, at_least=0, advice="-")
+        as_int("X.y", 10**400, at_least=0, advice="-")
 
 
 def test_the_repr_of_a_value_in_a_message_is_short():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from unspool.decode.arguments import as_int
+from unspool.decode.arguments import int_or_none
 from unspool.decode.prompts import as_batch, ids_of, prompt_vocabulary, tokens_left
 from unspool.interfaces import Abilities
 from unspool.testing import random_table
@@ -81,8 +81,8 @@ def test_a_value_that_is_not_a_prompt_is_refused(prompt, error, words):
 
 
 def test_whole_numbers():
-    assert [as_int(x) for x in (3, np.int8(3), torch.tensor(3))] == [3, 3, 3]
-    assert [as_int(x) for x in (True, 1.0, "1", None, np.array([1]), np.float64(1))] == [None] * 6
+    assert [int_or_none(x) for x in (3, np.int8(3), torch.tensor(3))] == [3, 3, 3]
+    assert [int_or_none(x) for x in (True, 1.0, "1", None, np.array([1]), np.float64(1))] == [None] * 6
 
 
 class Said:

@@ -14,9 +14,9 @@ from unspool.checked_fields import (
     as_bool as as_bool,
     as_int as as_int,
     as_number as as_number,
-    as_whole as as_whole,
     checked_field,
     flag as flag,
+    int_or_none as int_or_none,
     integer as integer,
     number as number,
     set_fields as set_fields,
@@ -92,7 +92,7 @@ def ids(name: str, value: int | Iterable[int], *, empty: bool = False) -> tuple[
     several = isinstance(listed, Iterable) and not isinstance(listed, str | bytes)
     advice = "Give token ids, as the model's tokenizer counts them."
     given = items(name, listed, "token ids") if several else (listed,)
-    tokens = tuple(as_whole(name, token, at_least=0, advice=advice) for token in given)
+    tokens = tuple(as_int(name, token, at_least=0, advice=advice) for token in given)
     if not tokens and not empty:
         raise ValueError(
             f"{name} is empty, but needs at least one token id. Leave the transform out instead."

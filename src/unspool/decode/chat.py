@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from unspool import config
-from unspool.decode.arguments import as_whole, items, shown
+from unspool.decode.arguments import as_int, items, shown
 from unspool.decode.batching import CachedPrefixModel
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.generate import generate, stream
@@ -117,7 +117,7 @@ class Chat:
         return [*system, *messages]
 
     def _options(self) -> dict[str, Any]:
-        seed = as_whole("Chat.seed", self.seed, at_least=0, advice="Any number will do.")
+        seed = as_int("Chat.seed", self.seed, at_least=0, advice="Any number will do.")
         return {"max_new_tokens": self.max_new_tokens, "seed": seed, "on_loop": self.on_loop}
 
     def _record(self, message: str, pieces: Iterator[Piece]) -> Iterator[Piece]:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from unspool.decode.arguments import as_number, as_whole, function_of, shown
+from unspool.decode.arguments import as_int, as_number, function_of, shown
 from unspool.decode.hypothesis import Hypothesis
 from unspool.interfaces import StopCondition
 
@@ -116,8 +116,8 @@ def find_loop(tokens: Sequence[Hashable], repeats: int = 3, span: int = 6) -> Lo
     At least `repeats` periods and `span` tokens must be periodic. The defaults are those of Holtzman et al.:
     a phrase of at least two tokens, three times (a single token six times).
     """
-    repeats = as_whole("repeats", repeats, at_least=2, advice="A loop repeats at least twice.")
-    span = as_whole("span", span, at_least=0, advice="0 requires only the repeats.")
+    repeats = as_int("repeats", repeats, at_least=2, advice="A loop repeats at least twice.")
+    span = as_int("span", span, at_least=0, advice="0 requires only the repeats.")
     tokens = tokens.tolist() if hasattr(tokens, "tolist") else tokens
     if not isinstance(tokens, Sequence):
         raise TypeError(

@@ -22,8 +22,8 @@ from unspool.basis.kappa_rule import KappaRule, KappaStep
 from unspool.basis.work import DEFAULT_BUDGET
 from unspool.decode.arguments import (
     Checked,
+    as_int,
     as_number,
-    as_whole,
     function_of,
     integer,
     items,
@@ -194,7 +194,7 @@ class BasisAware(Checked):
             set_fields(self, tau=ConstantTau(as_number("BasisAware.tau", self.tau, advice=advice)))
         if self.rank is not None and not (isinstance(self.rank, str) and self.rank == "auto"):
             advice = f'None uses every direction, "auto" {AUTO_RANK} or as many as there are.'
-            set_fields(self, rank=as_whole("BasisAware.rank", self.rank, at_least=0, advice=advice))
+            set_fields(self, rank=as_int("BasisAware.rank", self.rank, at_least=0, advice=advice))
         one_of("BasisAware.on", self.on, ("model", "processed"))
         if self.rule is not None and not isinstance(self.rule, KappaRule):
             raise TypeError(

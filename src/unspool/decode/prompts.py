@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unspool.decode.arguments import as_int
+from unspool.decode.arguments import int_or_none
 from unspool.interfaces import StepModel, TokenizerLike
 
 Message = Mapping[str, str]
@@ -36,7 +36,7 @@ def as_batch(prompts: Any) -> tuple[list[Any], bool]:
     if not prompts:
         raise ValueError(f"there is no prompt: give {EXPECTED}")
     first = _plain(prompts[0])
-    alone = isinstance(first, Mapping) or as_int(first) is not None
+    alone = isinstance(first, Mapping) or int_or_none(first) is not None
     return ([prompts], True) if alone else (list(prompts), False)
 
 
@@ -64,7 +64,7 @@ def ids_of(model: StepModel, prompt: Any, place: int, *, is_target: bool = False
         tokenizer = _require_tokenizer(tokenizer, place)
         ids = tuple(tokenizer.encode(tokenizer.chat(prompt)))
     else:
-        numbers = [as_int(token) for token in prompt]
+        numbers = [int_or_none(token) for token in prompt]
         if None in numbers:
             wrong = prompt[numbers.index(None)]
             raise TypeError(f"prompt {place} holds {wrong!r:.80}: token ids are whole numbers")

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from unspool.decode.arguments import as_int, items, shown
+from unspool.decode.arguments import int_or_none, items, shown
 
 
 def stream_key(seed: int, prompt: Sequence[int], sample: int, prefix: Sequence[int] = ()) -> int:
@@ -83,13 +83,13 @@ def seeds_of(seed: Any, count: int) -> tuple[int, ...]:
     """A seed for each prompt, from one seed, from a list of seeds, or a fresh one for None."""
     if seed is None:
         return (fresh_seed(),) * count
-    one = as_int(seed)
+    one = int_or_none(seed)
     if one is not None:
         return (one,) * count
     given = items("seed", seed, "a whole number, or a list of them, one for each prompt")
     if len(given) != count:
         raise ValueError(f"{len(given)} seeds for {count} prompts: give one seed, or one for each prompt")
-    seeds = [as_int(each) for each in given]
+    seeds = [int_or_none(each) for each in given]
     if None in seeds:
         raise TypeError(f"seed holds {shown(given[seeds.index(None)])}, but must hold whole numbers.")
     return tuple(each for each in seeds if each is not None)

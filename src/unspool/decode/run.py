@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, TypedDict, Unpack, get_type_hints
 
 from unspool import config
-from unspool.decode.arguments import as_whole, ids, items, shown
+from unspool.decode.arguments import as_int, ids, items, shown
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.hypothesis import Hypothesis, Job, SearchStep
 from unspool.decode.loops import OnLoop, stop_on_loops
@@ -163,7 +163,7 @@ def _decoder(decoder: Any, options: GenerationOptions) -> Decoder:
 
 def _job(model: StepModel, prompts: Sequence[Any], n: int, options: GenerationOptions) -> Job:
     max_new_tokens = options.get("max_new_tokens", config.MAX_NEW_TOKENS)
-    max_new_tokens = as_whole("max_new_tokens", max_new_tokens, at_least=1)
+    max_new_tokens = as_int("max_new_tokens", max_new_tokens, at_least=1)
     encoded = tuple(ids_of(model, prompt, index) for index, prompt in enumerate(prompts))
     stop_ids = frozenset(ids("stop_ids", options.get("stop_ids", ()), empty=True))
     check_ids(model.vocab_size, sorted(stop_ids), "stop_ids")
@@ -174,16 +174,16 @@ def _job(model: StepModel, prompts: Sequence[Any], n: int, options: GenerationOp
         prompts=encoded,
         limits=tuple(_limit(model, tokens, max_new_tokens, index) for index, tokens in enumerate(encoded)),
         seeds=seeds_of(options.get("seed"), len(prompts)),
-        n=as_whole("n", n, at_least=1, at_most=config.MAX_SAMPLES),
+        n=as_int("n", n, at_least=1, at_most=config.MAX_SAMPLES),
         eos=model.eos_ids,
         detokenizers=tuple(tokenizer.detokenizer(stops, after=last) for last in after) if tokenizer else (),
         stop_condition=stop_on_loops(options.get("on_loop", "ignore")),
-        alternatives=as_whole(
+        alternatives=as_int(
             "alternatives", options.get("alternatives", 0), at_least=0, at_most=model.vocab_size
         ),
         stop_ids=stop_ids,
         is_encoder_decoder=is_encoder_decoder,
-        rows=as_whole("batch_size", options.get("batch_size", config.MAX_BATCH_ROWS), at_least=1),
+        rows=as_int("batch_size", options.get("batch_size", config.MAX_BATCH_ROWS), at_least=1),
     )
 
 

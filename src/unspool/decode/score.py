@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from unspool import config
-from unspool.decode.arguments import as_bool, as_whole, shown
+from unspool.decode.arguments import as_bool, as_int, shown
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.prompts import as_batch, check_ids, ids_of, tokens_left
 from unspool.decode.run import Many, One
@@ -87,8 +87,8 @@ def score(
     merge the end of the prompt and the start of the text into one token; then each is tokenized alone.
     """
     check_model(model)
-    batch_size = as_whole("batch_size", batch_size, at_least=1)
-    alternatives = as_whole("alternatives", alternatives, at_least=0)
+    batch_size = as_int("batch_size", batch_size, at_least=1)
+    alternatives = as_int("alternatives", alternatives, at_least=0)
     as_bool("end", end)
     sources, one_prompt = as_batch(prompts)
     targets, one_text = as_batch(texts)

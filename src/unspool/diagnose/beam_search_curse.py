@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from unspool.decode.arguments import as_whole, items, shown
+from unspool.decode.arguments import as_int, items, shown
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.generate import generate
 from unspool.decode.output import Output
@@ -91,7 +91,7 @@ def beam_widths(
     """
     check_model(model)
     wanted = f"whole numbers from 1 to {MAX_WIDTH}"
-    sizes = sorted({as_whole("widths", it, at_least=1, advice="") for it in items("widths", widths, wanted)})
+    sizes = sorted({as_int("widths", it, at_least=1, advice="") for it in items("widths", widths, wanted)})
     if not sizes or sizes[-1] > MAX_WIDTH:
         raise ValueError(f"widths is {shown(widths)}, but must be {wanted}")
     beam = Beam(1) if beam is None else beam
@@ -103,7 +103,7 @@ def beam_widths(
     if not longest:
         raise ValueError("all references are empty")
     limit = 2 * longest + 2 if max_new_tokens is None else max_new_tokens
-    limit = as_whole("max_new_tokens", limit, at_least=1, advice="Twice the reference length is usual.")
+    limit = as_int("max_new_tokens", limit, at_least=1, advice="Twice the reference length is usual.")
     f1, points = TokenF1(), []
     prompts: list[Sequence[int]] = [prompt for prompt, _ in pairs]
     for width in sizes:

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from unspool.data.conllu import TreeSentence
-from unspool.decode.arguments import as_whole, declares_abilities, items, shown
+from unspool.decode.arguments import as_int, declares_abilities, items, shown
 from unspool.nn.attention import find_arc_hits, label_arcs, word_attention
 from unspool.objectives.dependency_heads import pad_rows
 from unspool.tokenization import Tokenizer
@@ -59,7 +59,7 @@ def agreements(
         labels = items("labels", labels, "names of labels")
         if not all(isinstance(it, str) for it in labels):
             raise TypeError(f"labels is {shown(labels)}, but must be names of labels")
-    least = as_whole("least", least, at_least=0, advice="Labels with fewer arcs are left out.")
+    least = as_int("least", least, at_least=0, advice="Labels with fewer arcs are left out.")
     if (
         model.attention_reading is None
         or model.is_encoder_decoder

@@ -39,7 +39,7 @@ import torch
 from numpy.typing import NDArray
 
 from unspool.data.known_languages.known_language import FullSupport, KnownLanguage
-from unspool.decode.arguments import as_whole, items
+from unspool.decode.arguments import as_int, items
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.generate import generate
 from unspool.decode.score import score
@@ -311,11 +311,11 @@ def _check_arguments(
     if not given:
         raise ValueError("lengths is empty: give whole numbers, each at least 1")
     advice = "It counts tokens or texts."
-    checked = tuple(as_whole("lengths", it, at_least=1, advice="Each counts tokens.") for it in given)
+    checked = tuple(as_int("lengths", it, at_least=1, advice="Each counts tokens.") for it in given)
     if max(checked) > MAX_LENGTH:
         raise ValueError(f"lengths has {max(checked)}, but must be at most {MAX_LENGTH}")
     return (
         checked,
-        as_whole("span or texts", count, at_least=1, advice=advice),
-        as_whole("seed", seed, at_least=0, advice="The same seed gives the same texts."),
+        as_int("span or texts", count, at_least=1, advice=advice),
+        as_int("seed", seed, at_least=0, advice="The same seed gives the same texts."),
     )

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from unspool.decode.arguments import as_whole
+from unspool.decode.arguments import as_int
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.generate import generate
 from unspool.decode.score import score
@@ -70,9 +70,9 @@ def likelihood_trap(
     Only the first `length` tokens of a text count; `phrase` of them are repeated.
     """
     check_model(model)
-    length = as_whole("length", length, at_least=2, advice="It is the number of scored tokens.")
-    phrase = as_whole("phrase", phrase, at_least=1, advice="It is the number of repeated tokens.")
-    seed = as_whole("seed", seed, at_least=0, advice="The same seed gives the same texts.")
+    length = as_int("length", length, at_least=2, advice="It is the number of scored tokens.")
+    phrase = as_int("phrase", phrase, at_least=1, advice="It is the number of repeated tokens.")
+    seed = as_int("seed", seed, at_least=0, advice="The same seed gives the same texts.")
     pairs = [(prompt, human[:length]) for prompt, human in token_pairs(texts) if len(human) > phrase]
     if not pairs:
         raise ValueError(

@@ -17,7 +17,7 @@ from typing import Literal
 import torch
 
 from unspool.basis import BasisTest
-from unspool.decode.arguments import as_number, as_whole, function_of, items, shown
+from unspool.decode.arguments import as_int, as_number, function_of, items, shown
 from unspool.decode.picks import AUTO_RANK
 from unspool.diagnose.critical_settings import BasisCriticals, Match, Positions, StrictestSettings, criteria
 from unspool.evaluate.teacher_forcing import Window, forced, read
@@ -51,7 +51,7 @@ def thresholds(
         raise ValueError("shares is empty: give at least one, such as 0.01 for 1 % of the tokens")
     for share in shares:
         as_number("share", share, above=0, at_most=1, advice="0.01 is 1 % of the tokens.")
-    basis_tokens = as_whole("basis_tokens", basis_tokens, at_least=0, advice="0 is none.")
+    basis_tokens = as_int("basis_tokens", basis_tokens, at_least=0, advice="0 is none.")
     if progress is not None and not function_of(progress, 2):
         raise TypeError(f"progress is {shown(progress)}, but must be a function of two numbers, or None")
     parts = forced(model, texts, sources, context=context)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from unspool.decode.arguments import as_whole, items, shown
+from unspool.decode.arguments import as_int, items, shown
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.run import Run
 from unspool.decode.search import Sample
@@ -64,7 +64,7 @@ def rank_tokens(
         raise ValueError("the model needs a tokenizer to read the prompt and show tokens")
     if not model.tokenizer.encode(prompt):
         raise ValueError("the prompt is empty")
-    top = as_whole("top", top, at_least=1, advice="It is how many tokens are shown.")
+    top = as_int("top", top, at_least=1, advice="It is how many tokens are shown.")
     rules, names = items("rules", rules, "a list of Samples"), items("names", names, "a name for each rule")
     if len(rules) != len(names) or not all(isinstance(name, str) for name in names):
         raise ValueError(f"names is {shown(names)}, but must hold a name for each of the {len(rules)} rules")

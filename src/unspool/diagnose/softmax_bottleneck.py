@@ -27,7 +27,7 @@ from random import Random
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import as_matrix, as_whole
+from unspool.decode.arguments import as_int, as_matrix
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.generate import generate
 from unspool.decode.search import Sample
@@ -119,7 +119,7 @@ def measure(model: StepModel, parts: Sequence[Window], contexts: int | None = No
     """`bottleneck` on windows."""
     matrix = model.output_matrix
     advice = "It is the number of positions."
-    count = as_whole(
+    count = as_int(
         "contexts", fitting_contexts(model) if contexts is None else contexts, at_least=1, advice=advice
     )
     return spectrum(log_probabilities(model, parts, count), matrix, rank_limit(model))
@@ -167,7 +167,7 @@ def spectrum(logp_CV: Tensor, matrix_VD: Tensor | None = None, limit: int | None
         if not bool(matrix_VD.isfinite().all()):
             raise ValueError("the output matrix contains NaN or infinite entries")
     if limit is not None:
-        limit = as_whole("limit", limit, at_least=0, advice="It is the rank limit.")
+        limit = as_int("limit", limit, at_least=0, advice="It is the rank limit.")
     if not bool(logp_CV.isfinite().all()):
         raise ValueError("log-probabilities must be finite: measure the model before any truncation")
     # A′ᵀ = QR with orthogonal Q, so R has the singular values and distances of A′, in C rows instead of V.
@@ -214,8 +214,8 @@ def own_text(model: StepModel, tokens: int, seed: int = 0) -> list[list[int]]:
     Rows are returned without their start token, whose context is the same in all of them.
     """
     check_model(model)
-    tokens = as_whole("tokens", tokens, at_least=1, advice="It is the number of positions.")
-    seed = as_whole("seed", seed, at_least=0, advice="The same seed gives the same text.")
+    tokens = as_int("tokens", tokens, at_least=1, advice="It is the number of positions.")
+    seed = as_int("seed", seed, at_least=0, advice="The same seed gives the same text.")
     length = 1 + ROW_LENGTH if model.context is None else max(2, min(1 + ROW_LENGTH, model.context - 1))
     first, rows, drawn, windows = _start_token(model.tokenizer), list[list[int]](), 0, 0
     for _ in range(MAX_DRAWS):
@@ -257,7 +257,7 @@ def _start_token(tokenizer: TokenizerLike | None) -> int:
 def least_error(true_CV: Tensor, rank: int) -> float:
     """Return the least ‖A − A′‖_F over A′ of this rank: the norm of the remaining singular values of A."""
     as_matrix("the true log-probabilities", true_CV, "(contexts, vocabulary)")
-    rank = as_whole("rank", rank, at_least=0, advice="It is the rank of the prediction.")
+    rank = as_int("rank", rank, at_least=0, advice="It is the rank of the prediction.")
     if not bool(true_CV.isfinite().all()):
         raise ValueError("the true log-probabilities must be finite: smooth them first")
     return float(torch.linalg.svdvals(true_CV.double())[rank:].square().sum().sqrt())

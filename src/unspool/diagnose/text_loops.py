@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from unspool.decode.arguments import as_whole, shown
+from unspool.decode.arguments import as_int, shown
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.generate import generate
 from unspool.decode.loops import find_approximate_loop, find_loop
@@ -90,8 +90,8 @@ def loop_rates(
     check_texts(prompts, "prompts")
     if not isinstance(decoders, Mapping) or not decoders:
         raise ValueError(f"decoders is {shown(decoders)}, but must be a dict from names to decoders")
-    limit = as_whole("max_new_tokens", max_new_tokens, at_least=1, advice="128 is usual.")
-    seed = as_whole("seed", seed, at_least=0, advice="The same seed gives the same texts.")
+    limit = as_int("max_new_tokens", max_new_tokens, at_least=1, advice="128 is usual.")
+    seed = as_int("seed", seed, at_least=0, advice="The same seed gives the same texts.")
     results = []
     for name, decoder in decoders.items():
         outs = generate(model, list(prompts), decoder, max_new_tokens=limit, seed=seed)  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from unspool.data.batch import Batch
-from unspool.decode.arguments import as_whole, declares_abilities, ids, shown, within
+from unspool.decode.arguments import as_int, declares_abilities, ids, shown, within
 from unspool.heads.kerbs_kernel import kernel
 
 if TYPE_CHECKING:
@@ -126,8 +126,8 @@ def sense_contexts(
     head = sense_head(model)
     words = ids("words", words, empty=True)
     within("words", words, head.vocab_size)
-    examples = as_whole("examples", examples, at_least=0, advice="It is the number of contexts per sense.")
-    before = as_whole("before", before, at_least=1, advice="It is the number of tokens of a context.")
+    examples = as_int("examples", examples, at_least=0, advice="It is the number of contexts per sense.")
+    before = as_int("before", before, at_least=1, advice="It is the number of tokens of a context.")
     if isinstance(batches, str | type) or not isinstance(batches, Iterable):
         raise TypeError(f"batches is {shown(batches)}, but must be an iterable of Batch")
     is_wanted = torch.zeros(head.vocab_size, dtype=torch.bool)

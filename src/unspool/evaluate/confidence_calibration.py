@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from unspool.decode.arguments import as_number, as_whole, items, shown
+from unspool.decode.arguments import as_int, as_number, items, shown
 from unspool.decode.combine.lockstep import check_model
 from unspool.evaluate.significance import Interval
 from unspool.evaluate.teacher_forcing import Window, forced, paired, read, token_ids, token_pairs
@@ -145,7 +145,7 @@ def _measure_windows(model: StepModel, parts: Sequence[Window], bins: int, batch
 
 
 def _bin(p_N: Numbers, right_N: Numbers, bins: int) -> Calibration:
-    bins = as_whole("bins", bins, at_least=1, advice="15 is usual.")
+    bins = as_int("bins", bins, at_least=1, advice="15 is usual.")
     if not np.isfinite(p_N).all():
         raise ValueError("the model's probabilities contain NaN: check its weights")
     bin_N = np.minimum((p_N * bins).astype(int), bins - 1)

@@ -26,7 +26,7 @@ from math import log
 from statistics import linear_regression
 from typing import Any, Literal
 
-from unspool.decode.arguments import as_whole, items, one_of, shown
+from unspool.decode.arguments import as_int, items, one_of, shown
 
 Tokens = Sequence[Hashable]
 ZIPF_TOP = 5_000
@@ -36,7 +36,7 @@ def ngrams(tokens: Tokens, n: int) -> list[tuple[Hashable, ...]]:
     """Return all n-grams in order."""
     if not isinstance(tokens, Sequence):
         raise TypeError(f"tokens is {shown(tokens)}, but must be a list of tokens or a string")
-    n = as_whole("n", n, at_least=1, advice="It is the length of an n-gram.")
+    n = as_int("n", n, at_least=1, advice="It is the length of an n-gram.")
     return [tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1)]
 
 

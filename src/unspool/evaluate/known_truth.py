@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from unspool.data.known_languages.known_language import KnownLanguage
-from unspool.decode.arguments import MAX_INT, as_whole, ids, items, shown
+from unspool.decode.arguments import MAX_INT, as_int, ids, items, shown
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.run import Run
 from unspool.decode.search import Greedy, Sample
@@ -60,8 +60,8 @@ def decoder_truth(
 ) -> DecoderTruth:
     """Compare q with p* at every position of sentences of the language, whose tokens the model must use."""
     check_language(model, language)
-    sentences = as_whole("sentences", sentences, at_least=1, advice="100 is usual.")
-    seed = as_whole("seed", seed, at_least=0, advice="The same seed gives the same sentences.")
+    sentences = as_int("sentences", sentences, at_least=1, advice="100 is usual.")
+    seed = as_int("seed", seed, at_least=0, advice="The same seed gives the same sentences.")
     rng = Random(seed)
     rows = [language.sample(rng) for _ in range(sentences)]
     max_length = fitting(model, None, MAX_INT) - 1

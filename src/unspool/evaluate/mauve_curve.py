@@ -31,7 +31,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import as_matrix, as_whole
+from unspool.decode.arguments import as_int, as_matrix
 from unspool.decode.combine.lockstep import check_model
 from unspool.evaluate.diversity import check_texts
 from unspool.evaluate.teacher_forcing import token_ids
@@ -82,8 +82,8 @@ def text_mauve(
     """
     shortest = common_length(model, human, generated)
     length = shortest if length is None else length
-    length = as_whole("length", length, at_least=1, advice="It counts the tokens of a text.")
-    least = as_whole("least", least, at_least=1, advice="MAUVE of few texts is mostly noise.")
+    length = as_int("length", length, at_least=1, advice="It counts the tokens of a text.")
+    least = as_int("least", least, at_least=1, advice="MAUVE of few texts is mostly noise.")
     results = []
     for name, texts in {"human": human, "generated": generated}.items():
         rows = [row[:length] for row in _rows(model, texts) if len(row) >= length]
@@ -128,7 +128,7 @@ def features(model: StepModel, texts: Sequence[str | Sequence[int]], *, batch: i
                 f"text {index} has {len(row)} tokens but the context is {model.context}: cut all texts"
                 " to one length"
             )
-    batch = as_whole("batch", batch, at_least=1, advice="It is the number of texts per batch.")
+    batch = as_int("batch", batch, at_least=1, advice="It is the number of texts per batch.")
     order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
     results: dict[int, Tensor] = {}
     for start in range(0, len(rows), batch):
@@ -158,20 +158,20 @@ def mauve(
     for name, features_ND in {"human": human_ND, "generated": generated_MD}.items():
         if not bool(as_matrix(name, features_ND, "(texts, width)").double().square().sum().isfinite()):
             raise ValueError(f"{name} contains NaN, infinite or huge entries")
-    seed = as_whole("seed", seed, at_least=0, advice="It is the seed of k-means.")
+    seed = as_int("seed", seed, at_least=0, advice="It is the seed of k-means.")
     if human_ND.shape[1] != generated_MD.shape[1]:
         raise ValueError(
             f"the features have shapes {tuple(human_ND.shape)} and {tuple(generated_MD.shape)}, but must "
             "have the same width: take both from the same model"
         )
-    clusterings = as_whole("clusterings", clusterings, at_least=1, advice="5 is usual.")
-    least = as_whole("least", least, at_least=1, advice="MAUVE of few texts is mostly noise.")
+    clusterings = as_int("clusterings", clusterings, at_least=1, advice="5 is usual.")
+    least = as_int("least", least, at_least=1, advice="MAUVE of few texts is mostly noise.")
     _check_count("human", len(human_ND), least)
     _check_count("generated", len(generated_MD), least)
     smaller = min(len(human_ND), len(generated_MD))
     if clusters is None:
         clusters = max(2, round(smaller / 10))
-    clusters = as_whole("clusters", clusters, at_least=2, advice="One for every ten texts is usual.")
+    clusters = as_int("clusters", clusters, at_least=2, advice="One for every ten texts is usual.")
     if clusters > smaller:
         raise ValueError(f"clusters is {clusters}, but must be 2 … {smaller}, the size of the smaller set")
     try:

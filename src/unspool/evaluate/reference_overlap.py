@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from unspool.decode.arguments import as_whole
+from unspool.decode.arguments import as_int
 from unspool.evaluate.diversity import Tokens, check_texts, ngrams
 from unspool.evaluate.summed_measure import SummedMeasure, ratio_of
 from unspool.optional_metrics import sacrebleu_metrics
@@ -94,7 +94,7 @@ def self_bleu(texts: Sequence[Tokens], n: int = 4) -> float:
     only the two largest counts are kept.
     """
     check_texts(texts)
-    n = as_whole("n", n, at_least=1, advice="4 is usual.")
+    n = as_int("n", n, at_least=1, advice="4 is usual.")
     if len(texts) < 2:
         raise ValueError("self-BLEU needs at least two texts")
     all_counts = [[Counter(ngrams(text, order)) for order in range(1, n + 1)] for text in texts]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from unspool.decode.arguments import as_number, as_whole, shown
+from unspool.decode.arguments import as_int, as_number, shown
 from unspool.evaluate.summed_measure import Counts, SummedMeasure
 
 SAMPLES = 1000
@@ -68,10 +68,10 @@ def resample_counts(texts: int, samples: int, seed: int) -> list[NDArray[np.floa
 
 def check_draws(samples: int, seed: int) -> tuple[int, int]:
     """Check the number of resampled corpora and the seed."""
-    samples = as_whole("samples", samples, at_least=1, advice="1000 is usual.")
+    samples = as_int("samples", samples, at_least=1, advice="1000 is usual.")
     if samples > 1_000_000:
         raise ValueError(f"samples is {shown(samples)}, but must be at most 1,000,000")
-    return samples, as_whole("seed", seed, at_least=0, advice="The same seed gives the same draws.")
+    return samples, as_int("seed", seed, at_least=0, advice="The same seed gives the same draws.")
 
 
 ROUNDING = 1e-12

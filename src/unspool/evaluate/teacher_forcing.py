@@ -19,7 +19,7 @@ from math import exp, inf
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import as_whole, ids, items, shown
+from unspool.decode.arguments import as_int, ids, items, shown
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.prompts import check_ids, prompt_vocabulary, tokens_left
 from unspool.decode.score import read_pairs
@@ -141,7 +141,7 @@ def windows(
 ) -> list[Window]:
     """Split rows into windows of at most `context` tokens; all but the first score at most `stride`."""
     if stride is not None:
-        stride = as_whole("stride", stride, at_least=1, advice="Each window scores so many tokens.")
+        stride = as_int("stride", stride, at_least=1, advice="Each window scores so many tokens.")
         if context is None or stride >= context:
             raise ValueError(f"stride is {stride} and context {context}, but must be 1 ≤ stride < context")
     result = []
@@ -164,7 +164,7 @@ def fitting(model: StepModel, context: int | None, max_size: int = 1024) -> int:
         raise ValueError("the negative prompt fills the context: shorten it")
     if context is None:
         return max_size if limit is None else min(max_size, limit)
-    context = as_whole("context", context, at_least=2, advice="A window needs a context and a scored token.")
+    context = as_int("context", context, at_least=2, advice="A window needs a context and a scored token.")
     if limit is not None and context > limit:
         raise ValueError(f"context is {context}, but the model reads at most {limit} tokens")
     return context
@@ -173,7 +173,7 @@ def fitting(model: StepModel, context: int | None, max_size: int = 1024) -> int:
 @torch.inference_mode()
 def read(model: StepModel, parts: Sequence[Window], *, batch: int = 8) -> Iterator[ReadTokens]:
     """Yield the distributions at all scored tokens; windows with similar numbers of them share a batch."""
-    batch = as_whole("batch", batch, at_least=1, advice="It is the number of texts per batch.")
+    batch = as_int("batch", batch, at_least=1, advice="It is the number of texts per batch.")
     order = sorted(parts, key=lambda it: (len(it.tokens) - it.first, it.first), reverse=True)
     for start in range(0, len(order), batch):
         rows = order[start : start + batch]

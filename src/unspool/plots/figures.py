@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unspool.decode.arguments import as_whole, items, shown
+from unspool.decode.arguments import as_int, items, shown
 from unspool.plots.canvas import BLUE, GREEN, INK, ORANGE, RED, SOFT, canvas, check_type, label
 
 if TYPE_CHECKING:
@@ -263,7 +263,7 @@ def draw_attention(
     """Draw attention maps: one head with its tokens, or many heads as small images."""
     check_type(result, "AttentionMaps")
     layer, head = (
-        None if it is None else as_whole(name, it, at_least=0, advice="Count from 0.")
+        None if it is None else as_int(name, it, at_least=0, advice="Count from 0.")
         for name, it in (("layer", layer), ("head", head))
     )
     chosen = [

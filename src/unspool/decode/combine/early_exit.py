@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import as_whole, items, number, set_fields
+from unspool.decode.arguments import as_int, items, number, set_fields
 from unspool.decode.combine.contrast import ALPHA, FLOOR, plausible
 from unspool.decode.combine.lockstep import Lockstep, check_model
 from unspool.interfaces import Step, StepModel
@@ -64,7 +64,7 @@ class EarlyExit(Lockstep):
         else:
             advice = 'Count blocks: 1 is after the first of them. A name such as "low" chooses several.'
             layers = items("EarlyExit.layers", self.layers, "numbers of blocks such as (2, 4)")
-            candidates = tuple(as_whole("EarlyExit.layers", it, at_least=0, advice=advice) for it in layers)
+            candidates = tuple(as_int("EarlyExit.layers", it, at_least=0, advice=advice) for it in layers)
             set_fields(self, layers=candidates)
         set_fields(self, candidates=candidates, exits_model=layered.exits(candidates))
         super().__post_init__()

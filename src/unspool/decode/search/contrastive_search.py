@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from unspool.decode.arguments import as_number, as_whole, set_fields
+from unspool.decode.arguments import as_int, as_number, set_fields
 from unspool.decode.hypothesis import Hypothesis, Job, SearchStep, split_ended
 from unspool.decode.search.candidates import alternatives
 from unspool.decode.search.sampling import bind_transforms, check_transforms, reshape
@@ -46,7 +46,7 @@ class ContrastiveSearch:
         advice = "0 is greedy search, 0.6 usual."
         alpha = as_number("ContrastiveSearch.alpha", alpha, at_least=0, at_most=1, advice=advice)
         advice = "1 is greedy search, 4 to 10 are usual."
-        k = as_whole("ContrastiveSearch.k", k, at_least=1, advice=advice)
+        k = as_int("ContrastiveSearch.k", k, at_least=1, advice=advice)
         set_fields(self, k=k, alpha=alpha, transforms=transforms)
         check_transforms("ContrastiveSearch", transforms)
 

@@ -23,7 +23,7 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import LARGEST_BIAS, as_number, as_whole, set_fields
+from unspool.decode.arguments import LARGEST_BIAS, as_int, as_number, set_fields
 from unspool.decode.hypothesis import Job, SearchStep
 from unspool.decode.search.beam import BeamScores, run_beams
 from unspool.decode.search.beam_state import BeamKeywords, BeamOptions, BeamSearch, BeamState, Tree
@@ -48,7 +48,7 @@ class DiverseBeam(BeamSearch):
         **keywords: Unpack[BeamKeywords],
     ) -> None:
         super().__init__(width, *transforms, **keywords)
-        groups = as_whole("DiverseBeam.groups", groups, at_least=1, advice="1 is ordinary beam search.")
+        groups = as_int("DiverseBeam.groups", groups, at_least=1, advice="1 is ordinary beam search.")
         if width % groups:
             raise ValueError(
                 f"width={width} is not a multiple of groups={groups}: "

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import as_whole, set_fields
+from unspool.decode.arguments import as_int, set_fields
 from unspool.decode.combine.lockstep import check_model, check_parts
 from unspool.decode.hypothesis import Hypothesis, Job, SearchStep, split_ended
 from unspool.decode.multinomial import Multinomial, token_at
@@ -53,7 +53,7 @@ class Speculative:
                 f"speculative decoding does not support {sample.pick!r}: "
                 f"choose from {', '.join(pick.__name__ for pick in PICK_DISTRIBUTIONS)}"
             )
-        length = as_whole("Speculative.length", length, at_least=1, advice=advice)
+        length = as_int("Speculative.length", length, at_least=1, advice=advice)
         set_fields(self, draft=draft, sample=sample, length=length)
 
     def __repr__(self) -> str:

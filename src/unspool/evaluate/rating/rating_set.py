@@ -20,7 +20,7 @@ from pathlib import Path
 from random import Random
 
 from unspool.config import build, convert
-from unspool.decode.arguments import as_whole, one_of, shown
+from unspool.decode.arguments import as_int, one_of, shown
 from unspool.errors import check_surrogates, replace_control_characters
 from unspool.evaluate.diversity import check_texts
 from unspool.evaluate.rating import answers as answers_module
@@ -194,12 +194,12 @@ def prepare(
     """
     folder = Path(folder)
     one_of("scale", scale, SCALES)
-    seed = as_whole("seed", seed, at_least=0, advice="The same seed gives the same set.")
+    seed = as_int("seed", seed, at_least=0, advice="The same seed gives the same set.")
     outputs = _check_outputs(systems, prompts, scale)
     rng = Random(f"rating {seed}")
     chosen = list(range(len(prompts)))
     if most is not None:
-        most = as_whole("most", most, at_least=1, advice="It is the number of prompts.")
+        most = as_int("most", most, at_least=1, advice="It is the number of prompts.")
         chosen = sorted(rng.sample(chosen, min(most, len(chosen))))
     items, key, ties = [], {}, list[tuple[str, str]]()
     for index in chosen:

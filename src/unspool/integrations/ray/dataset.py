@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unspool import config
-from unspool.decode.arguments import as_number, as_whole
+from unspool.decode.arguments import as_int, as_number
 from unspool.decode.rng import fresh_seed
 from unspool.decode.spec import as_decoder
 from unspool.integrations.ray.actor_pool import ray_package
@@ -125,7 +125,7 @@ def generate_dataset(
             f"model is a {type(model).__name__}, but must be a name or folder that each worker can load"
         )
     if workers is not None:
-        workers = as_whole("workers", workers, at_least=1, advice="Each loads the model.")
+        workers = as_int("workers", workers, at_least=1, advice="Each loads the model.")
     if seed is None:
         seed = fresh_seed()
     if load is not None and not isinstance(load, Mapping):
@@ -133,17 +133,17 @@ def generate_dataset(
     schema = ds.schema()
     if schema is not None and column not in schema.names:
         raise ValueError(f"the dataset has no column {column!r}: choose from {', '.join(schema.names)}")
-    seed = as_whole("seed", seed, at_least=0, advice="Any will do.")
+    seed = as_int("seed", seed, at_least=0, advice="Any will do.")
     options = {
         "column": column,
         "seed": seed,
-        "max_new_tokens": as_whole("max_new_tokens", max_new_tokens, at_least=1, advice="It ends a text."),
+        "max_new_tokens": as_int("max_new_tokens", max_new_tokens, at_least=1, advice="It ends a text."),
         "stop": _as_stop_strings(stop),
     }
     return number_samples(ds, column, seed).map_batches(
         DatasetGenerator,
         fn_constructor_args=(os.fspath(model), dict(load or {}), as_decoder(decoder), options),
-        batch_size=as_whole("batch_size", batch_size, at_least=1, advice="Rows decoded side by side."),
+        batch_size=as_int("batch_size", batch_size, at_least=1, advice="Rows decoded side by side."),
         batch_format="pyarrow",
         compute=ray.data.ActorPoolStrategy(min_size=1, max_size=workers),
         num_cpus=1,
