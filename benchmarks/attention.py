@@ -135,11 +135,11 @@ def study_keys(model, texts):
         )
 
 
-def judged(model, choose, judge, least):
+def judged(model, choose, judge, min_arcs):
     """Label → (agreement, its head): the head that is best on `choose`, judged on `judge`; and every head there."""
     found = {}
-    every = {it.label: it.every for it in agreements(model, judge, least=0)}
-    for it in agreements(model, choose, least=least):
+    every = {it.label: it.every for it in agreements(model, judge, min_arcs=0)}
+    for it in agreements(model, choose, min_arcs=min_arcs):
         if it.label in every:
             found[it.label] = (every[it.label][it.layer][it.head], f"{it.layer}.{it.head}", every[it.label])
     return found
@@ -151,9 +151,9 @@ def offsets(sentences, label):
     return Counter(later - earlier for row in words for later, earlier in label_arcs(row, label))
 
 
-def study_heads(models, choose, judge, taught, least=50):
-    found = {name: judged(model, choose, judge, least) for name, model in models.items()}
-    learnt = [judged(it, choose, judge, least) for it in taught]
+def study_heads(models, choose, judge, taught, min_arcs=50):
+    found = {name: judged(model, choose, judge, min_arcs) for name, model in models.items()}
+    learnt = [judged(it, choose, judge, min_arcs) for it in taught]
     columns = ["label", "arcs", "best offset", *(f"{it}, best head" for it in models)]
     print(f"\n| {' | '.join(columns)} | taught head |\n" + "|---" * (len(columns) + 1) + "|")
     for label in found["plain"]:

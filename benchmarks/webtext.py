@@ -103,7 +103,7 @@ def measure(
     batch: int,
 ) -> dict:
     generated_ND = features(model, [p + t for p, t in zip(prompts, texts, strict=True)], batch=batch)
-    found = mauve(human_ND, generated_ND, clusterings=CLUSTERINGS, least=1)
+    found = mauve(human_ND, generated_ND, clusterings=CLUSTERINGS, min_texts=1)
     return {
         "mauve": found.value,
         "mauve_smoothed": found.smoothed,

@@ -44,7 +44,7 @@ class Looking(Abilities):
 
 
 def test_by_hand():
-    found = {it.label: it for it in agreements(Looking(), [SENTENCE] * 3, least=1)}
+    found = {it.label: it for it in agreements(Looking(), [SENTENCE] * 3, min_arcs=1)}
     assert set(found) == {"nsubj", "det", "obj"}
     obj = found["obj"]
     assert (obj.arcs, obj.layer, obj.head, obj.agreement) == (3, 1, 1, 1.0)

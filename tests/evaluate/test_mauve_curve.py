@@ -43,15 +43,15 @@ def area(p, q, scaling, points=25):
 
 def test_two_clusters_by_hand():
     # People: half and half; the decoder: nine of ten in the first.
-    found = mauve(clustered([40, 40]), clustered([72, 8]), clusters=2, least=1)
+    found = mauve(clustered([40, 40]), clustered([72, 8]), clusters=2, min_texts=1)
     assert found.value == pytest.approx(area([0.5, 0.5], [0.9, 0.1], 5.0), abs=1e-3)
     assert found.clusters == 2
 
 
 def test_the_same_is_one_and_nothing_in_common_is_nearly_zero():
-    same = mauve(clustered([40, 40]), clustered([40, 40]), clusters=2, least=1)
+    same = mauve(clustered([40, 40]), clustered([40, 40]), clusters=2, min_texts=1)
     nearly = mauve(clustered([400, 400]), clustered([401, 399]), clusters=2)
-    other = mauve(clustered([80, 0]), clustered([0, 80]), clusters=2, least=1)
+    other = mauve(clustered([80, 0]), clustered([0, 80]), clusters=2, min_texts=1)
     assert (same.value, same.smoothed) == (1, 1)
     assert 0.99 < nearly.value < 1
     assert other.value < 0.01
@@ -61,7 +61,7 @@ def test_the_same_is_one_and_nothing_in_common_is_nearly_zero():
 def test_a_cluster_for_every_ten_texts():
     dice = torch.Generator().manual_seed(0)
     a, b = (torch.randn(n, 5, generator=dice) for n in (200, 100))
-    assert mauve(a, b, least=100).clusters == 10
+    assert mauve(a, b, min_texts=100).clusters == 10
 
 
 class Counting(Abilities):
@@ -126,15 +126,15 @@ def test_texts_are_cut_to_one_length():
     human = [[7 + n % 2] * 4 for n in range(20)]
     generated = [[7 + n % 2] * (3 if n else 1) for n in range(20)]
     assert common_length(Counting(), human, generated) == 3
-    found = text_mauve(Counting(), human, generated, least=10)
+    found = text_mauve(Counting(), human, generated, min_texts=10)
     assert (found.length, found.texts) == (3, (20, 19))
     with pytest.raises(ValueError, match="generated texts of at least 3 tokens, found 19"):
-        text_mauve(Counting(), human, generated, least=20)
+        text_mauve(Counting(), human, generated, min_texts=20)
 
 
 def test_faiss_says_nothing(capfd):
     dice = torch.Generator().manual_seed(0)
-    mauve(*(torch.randn(60, 5, generator=dice) for _ in range(2)), least=60)
+    mauve(*(torch.randn(60, 5, generator=dice) for _ in range(2)), min_texts=60)
     assert capfd.readouterr() == ("", "")
 
 
@@ -146,7 +146,7 @@ def test_incomparable_arguments_raise():
     with pytest.raises(ValueError, match="same width"):
         mauve(torch.zeros(9, 2), torch.zeros(9, 3))
     with pytest.raises(ValueError, match=r"clusters is 10, but must be 2 … 9"):
-        mauve(torch.zeros(9, 2), torch.zeros(19, 2), clusters=10, least=9)
+        mauve(torch.zeros(9, 2), torch.zeros(19, 2), clusters=10, min_texts=9)
 
 
 def test_a_missing_package_raises_with_the_install_command(monkeypatch):
@@ -159,4 +159,4 @@ def test_a_missing_package_raises_with_the_install_command(monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", absent)
     with pytest.raises(ImportError, match=r"unspool\[mauve\]"):
-        mauve(torch.zeros(9, 2), torch.zeros(9, 2), least=9)
+        mauve(torch.zeros(9, 2), torch.zeros(9, 2), min_texts=9)

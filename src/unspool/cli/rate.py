@@ -82,7 +82,7 @@ def prepare_set(args: argparse.Namespace) -> Result:
         shared_prompts(systems, args.prompts),
         scale=args.scale,
         seed=args.seed,
-        most=args.max_prompts,
+        max_prompts=args.max_prompts,
     )
     prompts = len({it.prompt for it in ratings.key().items.values()})
     counts = {"items": len(ratings.items), "prompts": prompts, "systems": len(systems)}

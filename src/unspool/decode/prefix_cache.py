@@ -34,13 +34,13 @@ def longest_match(rows: Rows, text: Sequence[int]) -> tuple[int, int]:
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
     """The length of the common prefix of two texts."""
-    same, most = 0, min(len(a), len(b))
-    while same < most:  # compare halves: slices are compared faster than tokens
-        middle = (same + most + 1) // 2
+    same, longest = 0, min(len(a), len(b))
+    while same < longest:  # compare halves: slices are compared faster than tokens
+        middle = (same + longest + 1) // 2
         if a[same:middle] == b[same:middle]:
             same = middle
         else:
-            most = middle - 1
+            longest = middle - 1
     return same
 
 

@@ -47,9 +47,9 @@ class LabelAgreement:
 
 
 def agreements(
-    model: Any, sentences: Sequence[TreeSentence], labels: Sequence[str] | None = None, least: int = 50
+    model: Any, sentences: Sequence[TreeSentence], labels: Sequence[str] | None = None, min_arcs: int = 50
 ) -> list[LabelAgreement]:
-    """Measure the agreement for each label (default: those with `least` arcs), most frequent first."""
+    """Measure the agreement for each label (default: those with `min_arcs` arcs), most frequent first."""
     if not declares_abilities(model):
         raise TypeError(f"{shown(model)} is not a model: load one with us.load()")
     sentences = items("sentences", sentences, "sentences from read_treebank")
@@ -59,7 +59,7 @@ def agreements(
         labels = items("labels", labels, "names of labels")
         if not all(isinstance(it, str) for it in labels):
             raise TypeError(f"labels is {shown(labels)}, but must be names of labels")
-    least = as_int("least", least, at_least=0, advice="Labels with fewer arcs are left out.")
+    min_arcs = as_int("min_arcs", min_arcs, at_least=0, advice="Labels with fewer arcs are left out.")
     if (
         model.attention_reading is None
         or model.is_encoder_decoder
@@ -87,7 +87,7 @@ def agreements(
                     hits[label] = hits.get(label, 0) + right_LH
     if missing := [label for label in labels or () if not counts[label]]:
         raise ValueError(f"the treebank does not contain the label {missing[0]!r}")
-    chosen = [label for label, count in counts.most_common() if labels or count >= least]
+    chosen = [label for label, count in counts.most_common() if labels or count >= min_arcs]
     return [_best(label, counts[label], hits[label], offsets[label]) for label in chosen]
 
 

@@ -8,7 +8,7 @@ P and Q are histograms of human and generated texts over k-means clusters of the
 state of a model after the last token. 1 means equal, 0 nothing in common.
 
 Symbols: P is `human`, Q `generated`, c `SCALING`. MAUVE of few texts is mostly noise, and k-means
-depends on its seed. So at least LEAST_TEXTS texts of each kind are needed, and the value is the mean over
+depends on its seed. So at least MIN_TEXTS texts of each kind are needed, and the value is the mean over
 several clusterings, with their range. `text_mauve` cuts all texts to one length.
 
 Differs from the paper: any model gives the features, not only GPT-2 large. Compare values only for the same
@@ -37,7 +37,7 @@ from unspool.evaluate.diversity import check_texts
 from unspool.evaluate.teacher_forcing import token_ids
 from unspool.interfaces import StepModel
 
-LEAST_TEXTS = 300
+MIN_TEXTS = 300
 CLUSTERINGS = 5
 SCALING = 5.0
 
@@ -74,7 +74,7 @@ def text_mauve(
     length: int | None = None,
     seed: int = 25,
     clusterings: int = CLUSTERINGS,
-    least: int = LEAST_TEXTS,
+    min_texts: int = MIN_TEXTS,
 ) -> Mauve:
     """Compute MAUVE of texts cut to `length` tokens (default: `common_length`); shorter texts are left out.
 
@@ -83,13 +83,13 @@ def text_mauve(
     shortest = common_length(model, human, generated)
     length = shortest if length is None else length
     length = as_int("length", length, at_least=1, advice="It counts the tokens of a text.")
-    least = as_int("least", least, at_least=1, advice="MAUVE of few texts is mostly noise.")
+    min_texts = as_int("min_texts", min_texts, at_least=1, advice="MAUVE of few texts is mostly noise.")
     results = []
     for name, texts in {"human": human, "generated": generated}.items():
         rows = [row[:length] for row in _rows(model, texts) if len(row) >= length]
-        _check_count(name, len(rows), least, f" of at least {length} tokens")
+        _check_count(name, len(rows), min_texts, f" of at least {length} tokens")
         results.append(features(model, rows))
-    return replace(mauve(*results, seed=seed, clusterings=clusterings, least=least), length=length)
+    return replace(mauve(*results, seed=seed, clusterings=clusterings, min_texts=min_texts), length=length)
 
 
 def common_length(model: StepModel, *sets: Sequence[str | Sequence[int]]) -> int:
@@ -107,10 +107,11 @@ def _rows(model: StepModel, texts: Sequence[str | Sequence[int]]) -> list[tuple[
     return [token_ids(model, text, index) for index, text in enumerate(texts)]
 
 
-def _check_count(name: str, count: int, least: int, of: str = "") -> None:
-    if count < least:
+def _check_count(name: str, count: int, min_texts: int, of: str = "") -> None:
+    if count < min_texts:
         raise ValueError(
-            f"MAUVE needs at least {least} {name} texts{of}, found {count}: give more texts or set least"
+            f"MAUVE needs at least {min_texts} {name} texts{of}, found {count}: "
+            "give more texts or set min_texts"
         )
 
 
@@ -149,11 +150,11 @@ def mauve(
     clusters: int | None = None,
     seed: int = 25,
     clusterings: int = CLUSTERINGS,
-    least: int = LEAST_TEXTS,
+    min_texts: int = MIN_TEXTS,
 ) -> Mauve:
     """Compute MAUVE of two sets of features; by default with one cluster per ten texts of the smaller set.
 
-    k-means runs `clusterings` times, with seeds from `seed` on. Each set needs at least `least` texts.
+    k-means runs `clusterings` times, with seeds from `seed` on. Each set needs at least `min_texts` texts.
     """
     for name, features_ND in {"human": human_ND, "generated": generated_MD}.items():
         if not bool(as_matrix(name, features_ND, "(texts, width)").double().square().sum().isfinite()):
@@ -165,9 +166,9 @@ def mauve(
             "have the same width: take both from the same model"
         )
     clusterings = as_int("clusterings", clusterings, at_least=1, advice="5 is usual.")
-    least = as_int("least", least, at_least=1, advice="MAUVE of few texts is mostly noise.")
-    _check_count("human", len(human_ND), least)
-    _check_count("generated", len(generated_MD), least)
+    min_texts = as_int("min_texts", min_texts, at_least=1, advice="MAUVE of few texts is mostly noise.")
+    _check_count("human", len(human_ND), min_texts)
+    _check_count("generated", len(generated_MD), min_texts)
     smaller = min(len(human_ND), len(generated_MD))
     if clusters is None:
         clusters = max(2, round(smaller / 10))

@@ -117,18 +117,18 @@ def approximate_randomisation(
             np.array([first.of_sums(a) - second.of_sums(b) for a, b in zip(a_BK, b_BK, strict=True)])
         )
     difference, differences_B = first.value - second.value, np.concatenate(parts)
-    least = abs(difference) - ROUNDING * max(1.0, abs(difference))
+    threshold = abs(difference) - ROUNDING * max(1.0, abs(difference))
     # NaN counts as large: an unmeasurable draw must not make a difference more significant.
-    as_large = int((~(np.abs(differences_B) < least)).sum())
-    larger = int((~(np.abs(differences_B) <= 2 * abs(difference) - least)).sum())
+    as_large = int((~(np.abs(differences_B) < threshold)).sum())
+    larger = int((~(np.abs(differences_B) <= 2 * abs(difference) - threshold)).sum())
     p, ties = (1 + as_large) / (1 + samples), (as_large - larger) / (1 + samples)
     return PairedTest(difference, p, samples, ties)
 
 
 def _check_measures(*measures: SummedMeasure) -> None:
-    for it in measures:
-        if not isinstance(it, SummedMeasure):
-            raise TypeError(f"{shown(it)} is not a SummedMeasure: create one with mean_of([…])")
-    shapes = [it.counts_NK.shape for it in measures]
+    for measure in measures:
+        if not isinstance(measure, SummedMeasure):
+            raise TypeError(f"{shown(measure)} is not a SummedMeasure: create one with mean_of([…])")
+    shapes = [measure.counts_NK.shape for measure in measures]
     if shapes[0] != shapes[-1]:
         raise ValueError(f"paired tests need the same texts and measure, but counts have shapes {shapes}")

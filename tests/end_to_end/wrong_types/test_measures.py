@@ -115,11 +115,16 @@ CALLS = {
     "evaluate.features": (evaluate.features, {"model": LM, "texts": TEXTS}),
     "evaluate.mauve": (
         evaluate.mauve,
-        {"human_ND": torch.randn(12, 3), "generated_MD": torch.randn(12, 3), "clusters": 2, "least": 12},
+        {"human_ND": torch.randn(12, 3), "generated_MD": torch.randn(12, 3), "clusters": 2, "min_texts": 12},
     ),
     "evaluate.text_mauve": (
         evaluate.text_mauve,
-        {"model": LM, "human": ["abcdef", "fedcba"] * 4, "generated": ["abcabc", "ffabcd"] * 4, "least": 8},
+        {
+            "model": LM,
+            "human": ["abcdef", "fedcba"] * 4,
+            "generated": ["abcabc", "ffabcd"] * 4,
+            "min_texts": 8,
+        },
     ),
     "evaluate.ngrams": (evaluate.ngrams, {"tokens": [1, 2, 3], "n": 2}),
     "evaluate.overlap": (evaluate.overlap, {"outputs": ["a b"], "references": ["a c"]}),
@@ -131,10 +136,10 @@ CALLS = {
         {"kept_CV": MODEL > 0.01, "p_CV": MODEL, "true_CV": TRUE},
     ),
     "evaluate.zipf_coefficient": (evaluate.zipf_coefficient, {"texts": [[1, 2, 3, 1, 1, 2]]}),
-    "diagnose.agreements": (diagnose.agreements, {"model": LM, "sentences": TREES, "least": 0}),
+    "diagnose.agreements": (diagnose.agreements, {"model": LM, "sentences": TREES, "min_arcs": 0}),
     "plots.draw_heads": (
         plots.draw_heads,
-        {"result": diagnose.agreements(LM, TREES, least=0), "path": "p.svg"},
+        {"result": diagnose.agreements(LM, TREES, min_arcs=0), "path": "p.svg"},
     ),
     "diagnose.exposure": (
         diagnose.exposure,

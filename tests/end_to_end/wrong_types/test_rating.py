@@ -21,7 +21,7 @@ def ratings(tmp_path):
 def calls(ratings, folder):
     """What is called, and what it needs that is right; a new folder for each set that is made."""
     numbers = iter(range(10**6))
-    made = {"systems": SYSTEMS, "prompts": PROMPTS, "scale": "score", "seed": 0, "most": None}
+    made = {"systems": SYSTEMS, "prompts": PROMPTS, "scale": "score", "seed": 0, "max_prompts": None}
     item = ratings.items[0].id
     return {
         "prepare": (lambda **given: rating.prepare(folder / str(next(numbers)), **given), made),

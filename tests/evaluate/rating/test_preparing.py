@@ -52,9 +52,9 @@ def test_the_seed_decides(tmp_path):
 
 
 def test_some_of_the_prompts(tmp_path):
-    ratings = prepare(tmp_path / "r", {"x": ["a", "b", "c"]}, PROMPTS, most=2)
+    ratings = prepare(tmp_path / "r", {"x": ["a", "b", "c"]}, PROMPTS, max_prompts=2)
     assert len(ratings.items) == 2
-    assert len(prepare(tmp_path / "s", {"x": ["a", "b", "c"]}, PROMPTS, most=20).items) == 3
+    assert len(prepare(tmp_path / "s", {"x": ["a", "b", "c"]}, PROMPTS, max_prompts=20).items) == 3
 
 
 @pytest.mark.parametrize(

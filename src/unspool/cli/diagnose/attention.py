@@ -93,7 +93,7 @@ def heads(args: argparse.Namespace) -> Result:
     from unspool.plots.figures import draw_heads
 
     model = load(args.model, load_options(args))
-    result = agreements(model, sentences, args.labels, least=max(5, len(sentences) // 10))
+    result = agreements(model, sentences, args.labels, min_arcs=max(5, len(sentences) // 10))
     if not result:
         raise ValueError("no label is frequent enough: use more --sentences, or give --labels")
     return Result(map(asdict, result), [Table.of(HEAD_COLUMNS, result)], partial(draw_heads, result))

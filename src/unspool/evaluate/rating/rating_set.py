@@ -182,12 +182,12 @@ def prepare(
     *,
     scale: str = "score",
     seed: int = 0,
-    most: int | None = None,
+    max_prompts: int | None = None,
 ) -> RatingSet:
     """Write a blinded set of several systems' outputs for the same prompts into a new folder.
 
-    `systems` maps names to outputs, one per prompt. `most` draws that many prompts. `scale` is "score" (0, 1,
-    2 for one text) or "preference" (which of two).
+    `systems` maps names to outputs, one per prompt. If there are more than `max_prompts` prompts, that many
+    are drawn. `scale` is "score" (0, 1, 2 for one text) or "preference" (which of two).
 
     Item ids, the order of items and the sides of pairs are random, but the same for the same outputs and
     seed. Equal texts of several systems are shown once; in pairs they are a tie that needs no rater.
@@ -198,9 +198,9 @@ def prepare(
     outputs = _check_outputs(systems, prompts, scale)
     rng = Random(f"rating {seed}")
     chosen = list(range(len(prompts)))
-    if most is not None:
-        most = as_int("most", most, at_least=1, advice="It is the number of prompts.")
-        chosen = sorted(rng.sample(chosen, min(most, len(chosen))))
+    if max_prompts is not None:
+        max_prompts = as_int("max_prompts", max_prompts, at_least=1, advice="It is the number of prompts.")
+        chosen = sorted(rng.sample(chosen, min(max_prompts, len(chosen))))
     items, key, ties = [], {}, list[tuple[str, str]]()
     for index in chosen:
         systems_by_text: dict[str, list[str]] = {}
@@ -234,9 +234,9 @@ def _check_outputs(
 ) -> dict[str, Sequence[str]]:
     if not isinstance(systems, Mapping) or not all(isinstance(it, str) and it.strip() for it in systems):
         raise TypeError(f"systems is {shown(systems)}, but must be a dict from names to outputs")
-    least = SCALES[scale].texts
-    if len(systems) < least:
-        raise ValueError(f"the scale {scale!r} needs at least {least} systems, found {len(systems)}")
+    min_systems = SCALES[scale].texts
+    if len(systems) < min_systems:
+        raise ValueError(f"the scale {scale!r} needs at least {min_systems} systems, found {len(systems)}")
     for name, texts in {"prompts": prompts, **systems}.items():
         check_texts(texts, name, strings=True)
         for index, text in enumerate(texts):
