@@ -71,7 +71,7 @@ class BatchScheduler:
             else:
                 chunks = self._plan(prefills, max_tokens)
                 planned = {chunk.prompt for chunk in chunks}
-                involved = [it for it in prefills if not planned.isdisjoint(it.prompts)]
+                involved = [prefill for prefill in prefills if not planned.isdisjoint(prefill.prompts)]
                 self._read_chunks(forking, chunks)
         except Exception as error:
             if len(involved) == 1:
@@ -208,7 +208,8 @@ class BatchScheduler:
         """Drop the rows of closed slots, and apply the row changes of all others."""
         self._cache_released()
         live = [*self._open_slots(), *self._cache.slots]
-        for closed in {slot for it in self._slots if (slot := it()) is not None}.difference(live):
+        known_slots = {slot for reference in self._slots if (slot := reference()) is not None}
+        for closed in known_slots.difference(live):
             closed.rows = []
         self._slots = [ref(slot) for slot in live[: len(live) - self.cached_rows]]
         order = [row for slot in live for row in slot.rows]

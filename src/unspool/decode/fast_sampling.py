@@ -55,7 +55,9 @@ KERNELS: dict[type, Callable[[Any], tuple[int, float]]] = {
 
 def can_compile(*tensors: Tensor) -> bool:
     """True if kernels can read these tensors: float32 on a CPU, with numba."""
-    return USE_KERNELS and all(it.dtype == torch.float32 and it.device.type == "cpu" for it in tensors)
+    return USE_KERNELS and all(
+        tensor.dtype == torch.float32 and tensor.device.type == "cpu" for tensor in tensors
+    )
 
 
 def is_faster(scores_NV: Tensor) -> bool:

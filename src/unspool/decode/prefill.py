@@ -130,7 +130,7 @@ def plan_chunks(
 
     half = (max_tokens + 1) // 2
     next((prompt for prompt in prompts if grow(prompt, half)), None)
-    for prompt in sorted(prompts, key=lambda it: len(it.tokens) - it.read):
+    for prompt in sorted(prompts, key=lambda prompt: len(prompt.tokens) - prompt.read):
         if not budget:
             break
         grow(prompt, max_tokens)

@@ -64,7 +64,9 @@ class EarlyExit(Lockstep):
         else:
             advice = 'Count blocks: 1 is after the first of them. A name such as "low" chooses several.'
             layers = items("EarlyExit.layers", self.layers, "numbers of blocks such as (2, 4)")
-            candidates = tuple(as_int("EarlyExit.layers", it, at_least=0, advice=advice) for it in layers)
+            candidates = tuple(
+                as_int("EarlyExit.layers", layer, at_least=0, advice=advice) for layer in layers
+            )
             set_fields(self, layers=candidates)
         set_fields(self, candidates=candidates, exits_model=layered.exits(candidates))
         super().__post_init__()

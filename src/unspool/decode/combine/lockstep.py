@@ -98,7 +98,7 @@ def check_parts(models: Sequence[StepModel]) -> None:
         check_model(model)
     first = models[0]
     for place, model in enumerate(models[1:], start=1):
-        kinds = [f"an {'encoder–decoder' if it.is_encoder_decoder else 'LM'}" for it in (first, model)]
+        kinds = [f"an {'encoder–decoder' if each.is_encoder_decoder else 'LM'}" for each in (first, model)]
         (ours, our_size), (theirs, their_size) = prompt_vocabulary(first), prompt_vocabulary(model)
         for verb, a, b, noun in (
             ("is", *kinds, ""),

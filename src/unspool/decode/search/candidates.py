@@ -69,12 +69,12 @@ def propose(
     if compiled is not None:
         from unspool.engine.best_tokens import rank_beams  # needs numba
 
-        read = (it.detach().contiguous().numpy() for it in (*compiled, logp_NV, scores_NV))
+        read = (tensor.detach().contiguous().numpy() for tensor in (*compiled, logp_NV, scores_NV))
         return [_read_candidates(fields) for fields in rank_beams(beams, count, covered, *read)]
     keys_NK, tokens_NK = highest(keys_NV, k)
     keys_NK = keys_NK if transform_keys is None else transform_keys(keys_NK)
     columns = tokens_NK, logp_NV.gather(1, tokens_NK), scores_NV.gather(1, tokens_NK), keys_NK
-    rows = iter(torch.stack([it.double() for it in columns], dim=-1).tolist())
+    rows = iter(torch.stack([column.double() for column in columns], dim=-1).tolist())
     candidates, covered_rows = [], iter(covered or [0.0] * len(scores_NV))
     for totals in beams:
         flat: list[tuple[float, ...]] = []

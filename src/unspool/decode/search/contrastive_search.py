@@ -116,7 +116,9 @@ class SeenVectors:
         """The states (T, D) of each row."""
         unit = [F.normalize(it_TD, dim=-1) for it_TD in hidden]
         real = [torch.ones_like(it_TD[:, 0], dtype=torch.bool) for it_TD in hidden]
-        return SeenVectors(*(pad_sequence(it, batch_first=True, padding_side="left") for it in (unit, real)))
+        return SeenVectors(
+            *(pad_sequence(vectors, batch_first=True, padding_side="left") for vectors in (unit, real))
+        )
 
     def similarity(self, hidden_NKD: Tensor) -> Tensor:
         """(N, K): the largest cosine of each candidate with an earlier state of its row."""

@@ -67,7 +67,9 @@ class MaskedText:
 
 def predict_positions(model: Infilling, job: Job, texts: Sequence[MaskedText]) -> list[Tensor]:
     """log p at every position of each text, (T, V)."""
-    return model.fill([job.prompts[it.hypothesis.request] for it in texts], [it.tokens for it in texts])
+    return model.fill(
+        [job.prompts[text.hypothesis.request] for text in texts], [text.tokens for text in texts]
+    )
 
 
 @dataclass(frozen=True)
@@ -97,8 +99,8 @@ class MaskPredict(Checked):
     def _search(self, model: Infilling, mask: int, job: Job) -> Iterator[SearchStep]:
         for hypotheses in replace(job, n=1).batches(self.lengths):
             predicted = model.lengths(
-                [job.prompts[it.request] for it in hypotheses],
-                [job.limits[it.request] for it in hypotheses],
+                [job.prompts[hypothesis.request] for hypothesis in hypotheses],
+                [job.limits[hypothesis.request] for hypothesis in hypotheses],
                 self.lengths,
             )
             texts = [
@@ -110,8 +112,8 @@ class MaskPredict(Checked):
                 _mask_least_probable(texts, self.iterations, t)
                 _fill_masked(model, job, texts)
             ended = []
-            for _, group in groupby(texts, key=lambda it: it.hypothesis.request):
-                best = sorted(group, key=lambda it: -it.score)[: job.n]
+            for _, group in groupby(texts, key=lambda text: text.hypothesis.request):
+                best = sorted(group, key=lambda text: -text.score)[: job.n]
                 ended += [
                     replace(it.extend(it.hypothesis, job, last=True), sample=at, total=it.score)
                     for at, it in enumerate(best)

@@ -50,7 +50,7 @@ class ThinkingBudget(Checked):
             set_fields(self, **{name: phrase(f"ThinkingBudget.{name}", getattr(self, name))})
 
     def bind(self, model: StepModel, job: Job) -> ThinkingBudget:  # noqa: ARG002
-        close, open_ = (encode_words(it, model, "mark") for it in (self.close, self.open))  # type: ignore[arg-type]
+        close, open_ = (encode_words(mark, model, "mark") for mark in (self.close, self.open))  # type: ignore[arg-type]
         return replace(self, close=close, open=open_)
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:  # noqa: ARG002
