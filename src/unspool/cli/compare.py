@@ -138,7 +138,10 @@ def compare(args: argparse.Namespace) -> int:
                         status = (status or REFUSED) if is_refused else FAILED
                         print_message(f"decoder {decoder_name}: {faults[decoder_name]}")
                     continue
-                answers = tuple(Answer(it.text, it.tokens, it.logps, it.finish_reason) for it in outputs)
+                answers = tuple(
+                    Answer(output.text, output.tokens, output.logps, output.finish_reason)
+                    for output in outputs
+                )
                 rows.append(DecoderRow(decoder_name, repr(decoder), answers, perf_counter() - began))
                 if args.json:
                     _print_json(rows[-1], texts, options["seed"])

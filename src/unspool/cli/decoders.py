@@ -91,7 +91,7 @@ def decoder_spec(args: argparse.Namespace) -> str:
     transforms = [*args.transforms, *grammar]
     if args.greedy:
         for flag, name, _, _ in SAMPLING:
-            if any(it.startswith(f"{name}(") for it in transforms):
+            if any(transform.startswith(f"{name}(") for transform in transforms):
                 raise ValueError(f"--greedy ignores {flag}: leave one of them out")
         return f"Greedy({', '.join(transforms)})"
     return f"Sample({', '.join(transforms)})" if transforms else config.DECODER

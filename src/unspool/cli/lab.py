@@ -100,7 +100,8 @@ def list_claims(args: argparse.Namespace) -> Result:
 
     findings = stored_findings(args, CLAIMS)
     lines = (
-        f"{it.claim.name:22} {it.verdict:{22 if args.quick else 15}} {it.claim.statement}" for it in findings
+        f"{finding.claim.name:22} {finding.verdict:{22 if args.quick else 15}} {finding.claim.statement}"
+        for finding in findings
     )
     return Result(map(_listed, findings), lines)
 
@@ -203,7 +204,7 @@ def report_claims(args: argparse.Namespace) -> int:
 
     with reserve_file(args.markdown):
         findings = findings_of_file(args.file, CLAIMS) if args.file else stored_findings(args, CLAIMS)
-        if missing := [it.claim.name for it in findings if not it.results]:
+        if missing := [finding.claim.name for finding in findings if not finding.results]:
             print_message(f"not measured yet: {', '.join(missing)}; run: unspool lab run --all")
         if args.markdown:
             write_figures(findings, args.markdown)
@@ -211,7 +212,9 @@ def report_claims(args: argparse.Namespace) -> int:
             print_message(f"wrote {args.markdown}")
     if args.json:
         # One claim per line, for readable diffs.
-        claims = ",\n".join(escape_json(json.dumps(it.record(), ensure_ascii=False)) for it in findings)
+        claims = ",\n".join(
+            escape_json(json.dumps(finding.record(), ensure_ascii=False)) for finding in findings
+        )
         print(f'{{"claims": [\n{claims}\n]}}')
     return 0
 

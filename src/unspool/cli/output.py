@@ -242,7 +242,9 @@ class Table:
             justify = "right" if column and name not in self.left else "left"
             table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
         for row in self.rows:
-            table.add_row(*(replace_control_characters(it) if isinstance(it, str) else it for it in row))
+            table.add_row(
+                *(replace_control_characters(cell) if isinstance(cell, str) else cell for cell in row)
+            )
         console().print(table)
 
 

@@ -38,10 +38,10 @@ class Parser(argparse.ArgumentParser):
 
     def _hint(self, unknown: list[str]) -> str:
         """Advice about the first unknown option."""
-        name = next((it.partition("=")[0] for it in unknown if it.startswith("-")), None)
+        name = next((argument.partition("=")[0] for argument in unknown if argument.startswith("-")), None)
         if name is None:
             return " (quote arguments that contain spaces)"
-        same = [it for it in self._option_string_actions if it.lstrip("-") == name.lstrip("-")]
+        same = [option for option in self._option_string_actions if option.lstrip("-") == name.lstrip("-")]
         near = same or get_close_matches(name, self._option_string_actions, 1)
         return f" (did you mean {near[0]}?)" if near else ""
 

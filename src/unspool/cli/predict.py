@@ -123,7 +123,10 @@ def _label_columns(probabilities: Mapping[str, float], top: int) -> Iterator[str
 
 def _record(text: str, prediction: Any, top: int | None) -> dict[str, Any]:
     if isinstance(prediction, list):
-        return {"text": text, "words": [{"word": it.word, **_label_record(it, top)} for it in prediction]}
+        return {
+            "text": text,
+            "words": [{"word": word.word, **_label_record(word, top)} for word in prediction],
+        }
     return {"text": text, **_label_record(prediction, top)}
 
 

@@ -78,13 +78,13 @@ def prepare_set(args: argparse.Namespace) -> Result:
     systems = read_systems(args.outputs, warn=print_message)
     ratings = prepare(
         args.output,
-        {it.name: it.texts for it in systems},
+        {system.name: system.texts for system in systems},
         shared_prompts(systems, args.prompts),
         scale=args.scale,
         seed=args.seed,
         max_prompts=args.max_prompts,
     )
-    prompts = len({it.prompt for it in ratings.key().items.values()})
+    prompts = len({origin.prompt for origin in ratings.key().items.values()})
     counts = {"items": len(ratings.items), "prompts": prompts, "systems": len(systems)}
     line = (
         f"{len(ratings.items)} items of {prompts} prompts and {len(systems)} systems in {args.output}; "
@@ -113,8 +113,8 @@ def answer_items(args: argparse.Namespace) -> int:
 
 def _rate_items(ratings: RatingSet, rater: str, lines: TextIO) -> None:
     order = ratings.order(rater)
-    answered = {it.item for it in ratings.answers() if it.rater == rater.strip()}
-    remaining = [it for it in order if it.id not in answered]
+    answered = {answer.item for answer in ratings.answers() if answer.rater == rater.strip()}
+    remaining = [item for item in order if item.id not in answered]
     history: list[RatingItem] = []
     if not remaining:
         print(f"{rater} has answered all {len(order)} items")
@@ -187,7 +187,7 @@ def report_ratings(args: argparse.Namespace) -> Result:
     return Result(
         [{**asdict(result), "pairs": pairs}],
         _report_lines(result, measure),
-        partial(draw_intervals, {measure: {it.system: it.value for it in result.systems}}),
+        partial(draw_intervals, {measure: {rating.system: rating.value for rating in result.systems}}),
     )
 
 

@@ -45,7 +45,7 @@ class ConfigFile(argparse.Action):
             name = key.replace("-", "_")
             if name not in actions:
                 parser.error(f"{values}: {config.unknown(key, actions, 'option of serve')}")
-            texts = [f"{it}={value[it]}" for it in value] if isinstance(value, dict) else value
+            texts = [f"{key}={value[key]}" for key in value] if isinstance(value, dict) else value
             try:
                 typed = _typed(actions[name], texts)
             except (argparse.ArgumentTypeError, TypeError, ValueError) as error:
@@ -59,7 +59,7 @@ class ConfigFile(argparse.Action):
 def _typed(action: argparse.Action, value: Any) -> Any:
     """The value of a TOML file as the option's type."""
     if isinstance(value, list):
-        return [_typed(action, it) for it in value]
+        return [_typed(action, element) for element in value]
     if action.nargs == 0:
         if not isinstance(value, bool):
             raise ValueError(f"{value!r} is not true or false")

@@ -60,10 +60,10 @@ def attention(args: argparse.Namespace) -> Result:
 
     result = attention_maps(load_model(args), args.text, args.source)
     texts = {"verdict": result.verdict, "tokens": result.tokens, "sources": result.sources}
-    names = ["to the source" if it.layer is None else f"{it.layer}.{it.head}" for it in result.maps]
+    names = ["to the source" if head.layer is None else f"{head.layer}.{head.head}" for head in result.maps]
     rows = [[name, it.looks_at, f"{it.share:.0%}"] for name, it in zip(names, result.maps, strict=True)]
     return Result(
-        [{**texts, "maps": [_map_record(it) for it in result.maps]}],
+        [{**texts, "maps": [_map_record(head) for head in result.maps]}],
         [Table(["layer.head", "looks at", "share"], rows), result.verdict],
         partial(draw_attention, result, layer=args.layer, head=args.head),
     )

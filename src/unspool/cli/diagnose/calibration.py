@@ -61,7 +61,7 @@ def calibration(args: argparse.Namespace) -> Result:
     texts = reference_texts(model, args, max_tokens=args.prompt + args.length).take(args.texts, args.seed)
     result = pair_calibration(model, texts.pairs, bins=args.bins)
     title = f"the most probable token, on {texts.source}, {result.count:,} positions"
-    table = Table.of(CALIBRATION_COLUMNS, [it for it in result.bins if it.count])
+    table = Table.of(CALIBRATION_COLUMNS, [bin_ for bin_ in result.bins if bin_.count])
     return Result(
         [{"of": texts.source, "verdict": result.verdict, **asdict(result)}],
         [title, table, result.verdict],
@@ -86,7 +86,7 @@ def measure_exposure(args: argparse.Namespace) -> Result:
         result = true_exposure(model, texts.language, args.lengths, texts=args.texts, seed=args.seed)
     else:
         result = exposure(model, texts.pairs[: args.texts], args.lengths, span=args.span, seed=args.seed)
-    points = [{**asdict(it), "gap": it.gap, "excess": it.excess} for it in result.points]
+    points = [{**asdict(point), "gap": point.gap, "excess": point.excess} for point in result.points]
     total = {"gap": result.gap, "excess": result.excess, "interval": asdict(result)["interval"]}
     what = "−log p of the text's next tokens" if result.points[0].lost is None else "KL from the truth"
     return Result(
@@ -98,13 +98,13 @@ def measure_exposure(args: argparse.Namespace) -> Result:
 def _exposure_table(result: Exposure) -> Table:
     columns = ["gap", "perfect model"] if result.points[0].lost is None else ["lost", "own, if possible"]
     rows = []
-    for it in result.points:
-        cells = [f"{it.gap:.4f}", f"{it.perfect:.4f}"]
-        if it.lost is not None:
-            cells = [f"{it.lost:.1%}", "–" if it.possible is None else f"{it.possible:.4f}"]
-        interval = "" if it.interval is None else f"{it.interval.low:.3f} to {it.interval.high:.3f}"
-        numbers = [str(it.length), f"{it.right:.4f}", f"{it.own:.4f}"]
-        rows.append([*numbers, *cells, f"{it.excess:.4f}", interval, str(it.texts)])
+    for point in result.points:
+        cells = [f"{point.gap:.4f}", f"{point.perfect:.4f}"]
+        if point.lost is not None:
+            cells = [f"{point.lost:.1%}", "–" if point.possible is None else f"{point.possible:.4f}"]
+        interval = "" if point.interval is None else f"{point.interval.low:.3f} to {point.interval.high:.3f}"
+        numbers = [str(point.length), f"{point.right:.4f}", f"{point.own:.4f}"]
+        rows.append([*numbers, *cells, f"{point.excess:.4f}", interval, str(point.texts)])
     return Table(
         ["own tokens", "after right", "after own", *columns, "excess", "95 % interval", "texts"], rows
     )

@@ -87,12 +87,17 @@ def loops(args: argparse.Namespace) -> Result:
     prompts = [prompt for prompt, _ in texts.pairs]
     result = loop_rates(model, prompts, decoders, max_new_tokens=args.max_new_tokens, seed=args.seed)
     rows = []
-    for it in result.decoders:
-        periods = " ".join(map(str, sorted(it.periods)[:MAX_PERIODS]))
-        more = " …" * (len(it.periods) > MAX_PERIODS)
-        counts = [str(len(it.periods)), str(it.texts), f"{it.rate:.0%}", str(it.approximate)]
-        rows.append([it.decoder, *counts, f"{it.rep_4:.3f}", periods + more])
-    records = [{**asdict(it), "rate": it.rate} for it in result.decoders]
+    for decoder in result.decoders:
+        periods = " ".join(map(str, sorted(decoder.periods)[:MAX_PERIODS]))
+        more = " …" * (len(decoder.periods) > MAX_PERIODS)
+        counts = [
+            str(len(decoder.periods)),
+            str(decoder.texts),
+            f"{decoder.rate:.0%}",
+            str(decoder.approximate),
+        ]
+        rows.append([decoder.decoder, *counts, f"{decoder.rep_4:.3f}", periods + more])
+    records = [{**asdict(decoder), "rate": decoder.rate} for decoder in result.decoders]
     title = f"continuations of {texts.source}, up to {result.tokens} tokens"
     return Result(
         [{"of": texts.source, "verdict": result.verdict, "decoders": records}],
@@ -126,7 +131,7 @@ def beams(args: argparse.Namespace) -> Result:
     model = load_model(args)
     texts = reference_texts(model, args, max_tokens=args.prompt + args.length).take(args.texts, args.seed)
     result = beam_widths(model, texts.pairs, args.widths, beam=beam)
-    points = [asdict(it) for it in result.points]
+    points = [asdict(point) for point in result.points]
     title = f"beams on {texts.source}, {len(texts.pairs)} texts"
     return Result(
         [{"of": texts.source, "verdict": result.verdict, "cursed": result.cursed, "points": points}],

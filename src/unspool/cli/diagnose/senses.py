@@ -52,12 +52,12 @@ def show_senses(args: argparse.Namespace) -> Result:
     except TypeError as error:
         raise ValueError(f"{args.model}: {error}") from error
     words = result.words[: args.words]
-    uses = _word_uses(args, model, [it.word for it in words]) if args.examples else {}
+    uses = _word_uses(args, model, [word.word for word in words]) if args.examples else {}
     writer = TokenWriter(model.tokenizer)
     return Result(
         (
-            {**asdict(it), "text": writer.word(it.word), **_use_record(uses.get(it.word), writer)}
-            for it in words
+            {**asdict(word), "text": writer.word(word.word), **_use_record(uses.get(word.word), writer)}
+            for word in words
         ),
         [*_sense_lines(result, words, writer), *_use_lines(uses, writer)],
         partial(draw_senses, result, uses=_figure_rows(uses, writer)),
@@ -114,12 +114,12 @@ def _sense_lines(result: Senses, words: Sequence[WordSenses], writer: TokenWrite
     yield "words with " + ",  ".join(counts)
     rows = [
         [
-            writer.word(it.word),
-            str(len(it.thetas)),
-            " ".join(f"{theta:+.2f}" for theta in it.thetas),
-            "" if it.farthest is None else f"{it.farthest:.2f} … {it.closest:.2f}",
+            writer.word(word.word),
+            str(len(word.thetas)),
+            " ".join(f"{theta:+.2f}" for theta in word.thetas),
+            "" if word.farthest is None else f"{word.farthest:.2f} … {word.closest:.2f}",
         ]
-        for it in words
+        for word in words
     ]
     columns = ["word", "senses", "θ", "cos"]
     yield Table(columns, rows, left=columns)
@@ -139,7 +139,7 @@ class TokenWriter:
     def text(self, tokens: Sequence[int]) -> str:
         """Several tokens, with a mark at the start of a text."""
         if self._tokenizer is None:
-            return " ".join(f"#{it}" for it in tokens)
+            return " ".join(f"#{token}" for token in tokens)
         # A text begins after BOS; if there is none, after the EOS of the previous text.
         separators = self._tokenizer.eos_ids if self._tokenizer.bos_id is None else {self._tokenizer.bos_id}
         texts: list[list[int]] = [[]]
@@ -148,8 +148,10 @@ class TokenWriter:
                 texts.append([])
             else:
                 texts[-1].append(token)
-        first, *others = (self._tokenizer.decode(it) for it in texts)
-        return " ".join(part for part in (first, *(it for other in others for it in (START, other))) if part)
+        first, *others = (self._tokenizer.decode(text) for text in texts)
+        return " ".join(
+            part for part in (first, *(piece for other in others for piece in (START, other))) if part
+        )
 
     def place(self, place: Place) -> str:
         """The text before a word, after the first words of the source if there is one."""
@@ -157,5 +159,5 @@ class TokenWriter:
         return f"{source} → {before}" if source else before
 
     def source(self, tokens: Sequence[int], limit: int | None = SOURCE_TOKENS) -> str:
-        words = [it for it in tokens if self._tokenizer is None or it not in self._tokenizer.eos_ids]
+        words = [token for token in tokens if self._tokenizer is None or token not in self._tokenizer.eos_ids]
         return self.text(words[:limit]) + " …" * (len(words[:limit]) < len(words))

@@ -81,15 +81,17 @@ def evaluate_texts(args: argparse.Namespace) -> Result:
     _check(args, systems, references)
     functions = {name: _own_measure(name, references) for name in args.measure}
     prompts = [
-        None if args.prompts is None and it.prompts is None else shared_prompts([it], args.prompts, layout)
-        for it in systems
+        None
+        if args.prompts is None and system.prompts is None
+        else shared_prompts([system], args.prompts, layout)
+        for system in systems
     ]
     model = load_model(args) if args.model is not None else None
     measures = _measure(args, systems, prompts, references, human, model)
     for name, function in functions.items():
-        for measured, it in zip(measures, systems, strict=False):
-            measured.add(name.rpartition(":")[2], function(it.texts))
-    intervals = [it.intervals(samples=args.samples, seed=args.seed) for it in measures]
+        for measured, system in zip(measures, systems, strict=False):
+            measured.add(name.rpartition(":")[2], function(system.texts))
+    intervals = [measured.intervals(samples=args.samples, seed=args.seed) for measured in measures]
     tests = _paired_tests(args, measures[: len(systems)])
     for measured in measures:
         for note in measured.notes:
@@ -144,15 +146,15 @@ def _measure(
     from unspool.evaluate.mauve_curve import common_length
     from unspool.evaluate.system_measures import measure_system
 
-    if model is not None and model.is_encoder_decoder and any(it is None for it in prompts):
+    if model is not None and model.is_encoder_decoder and any(lines is None for lines in prompts):
         raise ValueError(
             f'{args.model} is an encoder–decoder and needs sources: give --prompts, or outputs with "prompt"'
         )
     tokens = model.tokenizer.encode if args.tokens == "model" else str.split
     length = None
     if human is not None and not model.is_encoder_decoder:
-        texts = [[text for text in it.texts if text.strip()] for it in (human, *systems)]
-        length = common_length(model, *(it for it in texts if it))
+        texts = [[text for text in outputs.texts if text.strip()] for outputs in (human, *systems)]
+        length = common_length(model, *(kept for kept in texts if kept))
     measures = [
         measure_system(
             system.name,
@@ -182,8 +184,10 @@ def _paired_tests(args: argparse.Namespace, measures: list[SystemMeasures]) -> l
     return [
         {},
         *(
-            paired_tests(it, first, samples=args.samples, seed=args.seed) if it.texts == first.texts else {}
-            for it in others
+            paired_tests(other, first, samples=args.samples, seed=args.seed)
+            if other.texts == first.texts
+            else {}
+            for other in others
         ),
         {},
     ]
@@ -234,7 +238,7 @@ def _draw(measures: list[SystemMeasures], intervals: list[dict[str, Interval]], 
     from unspool.evaluate.significance import Interval
     from unspool.plots.figures import draw_intervals
 
-    names = list(dict.fromkeys(name for it in measures for name in it.values))
+    names = list(dict.fromkeys(name for measured in measures for name in measured.values))
     panels = {
         name: {
             it.system: interval.get(name) or Interval(it.values[name], it.values[name], it.values[name], 1.0)

@@ -81,7 +81,7 @@ def _measure(decoder: Any, model: Any, language: Any, args: argparse.Namespace) 
         n = min(args.texts, getattr(decoder, "width", 1))
     output = us.generate(model, [language.bos], decoder, n=n, max_new_tokens=length, seed=args.seed)
     outputs = output if isinstance(output, list) else [output]
-    return {"tokens": tokens, "texts": asdict(text_truth([it.tokens for it in outputs], language))}
+    return {"tokens": tokens, "texts": asdict(text_truth([output.tokens for output in outputs], language))}
 
 
 def _numbers(result: dict[str, Any]) -> list[float | None]:
@@ -96,5 +96,5 @@ def _numbers(result: dict[str, Any]) -> list[float | None]:
 
 
 def _cells(result: dict[str, Any]) -> list[str]:
-    *first, possible, recall = ("–" if it is None else f"{it:.3f}" for it in _numbers(result))
+    *first, possible, recall = ("–" if number is None else f"{number:.3f}" for number in _numbers(result))
     return [*first, f"{possible} of {result['texts']['texts']}", recall]
