@@ -96,8 +96,10 @@ def calibration(confidences: Sequence[float], correct: Sequence[bool], *, bins: 
             f"{len(given)} confidences but {len(right)} outcomes: give both for each of one or more choices"
         )
     advice = "A confidence is a probability."
-    p_N = np.array([as_number("a confidence", it, at_least=0, at_most=1, advice=advice) for it in given])
-    if not all(isinstance(it, bool | np.bool_) for it in right):
+    p_N = np.array(
+        [as_number("a confidence", confidence, at_least=0, at_most=1, advice=advice) for confidence in given]
+    )
+    if not all(isinstance(is_right, bool | np.bool_) for is_right in right):
         raise TypeError(f"correct is {shown(correct)}, but must hold True or False for each choice")
     return _bin(p_N.astype(float), np.array(right, dtype=float), bins)
 
@@ -155,7 +157,7 @@ def _bin(p_N: Numbers, right_N: Numbers, bins: int) -> Calibration:
         count = int(in_bin.sum())
         means = (float(p_N[in_bin].mean()), float(right_N[in_bin].mean())) if count else (float("nan"),) * 2
         results.append(ConfidenceBin(b / bins, (b + 1) / bins, count, *means))
-    gaps = [(it.count, abs(it.accuracy - it.confidence)) for it in results if it.count]
+    gaps = [(bin_.count, abs(bin_.accuracy - bin_.confidence)) for bin_ in results if bin_.count]
     null, chance = _null(p_N, bin_N, bins)
     return Calibration(
         ece=sum(count * gap for count, gap in gaps) / len(p_N),

@@ -51,11 +51,11 @@ def coherence(
     check_texts(prompts, "prompts", texts)
     lists: Any = list(prompts), list(texts)
     own: list[Score] = score(model, *lists, batch_size=batch)
-    fits = tuple(it.total / len(it.tokens) for it in own)
+    fits = tuple(scored.total / len(scored.tokens) for scored in own)
     similarities: tuple[float, ...] = ()
     if not model.is_encoder_decoder and model.start([own[0].tokens])[0].hidden_ND is not None:
         prompts_ND = features(model, prompts, batch=batch).double()
-        texts_ND = features(model, [it.tokens for it in own], batch=batch).double()
+        texts_ND = features(model, [scored.tokens for scored in own], batch=batch).double()
         similarities = tuple(torch.cosine_similarity(prompts_ND, texts_ND, eps=1e-300).tolist())
     return Coherence(
         fit=fmean(fits),

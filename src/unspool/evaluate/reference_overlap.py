@@ -138,7 +138,7 @@ def _nearest(length: int, lengths: Sequence[int]) -> int:
     """Return the nearest length of the other texts; the shorter one of two equally near."""
     at = bisect_left(lengths, length)
     others = [*lengths[max(at - 1, 0) : at], *lengths[at + 1 : at + 2]]
-    return min(others, key=lambda it: (abs(it - length), it))
+    return min(others, key=lambda other: (abs(other - length), other))
 
 
 def length_ratio(outputs: Sequence[Tokens], references: Sequence[Tokens]) -> SummedMeasure:

@@ -60,12 +60,14 @@ def mean_of(values: Sequence[float]) -> SummedMeasure:
 
 def ratio_of(above: Sequence[float], below: Sequence[float]) -> SummedMeasure:
     """Return Σ above / Σ below, so that long texts weigh more than in a mean of quotients."""
-    columns = [items("values", it, "a list of numbers, one for each text") for it in (above, below)]
+    columns = [items("values", column, "a list of numbers, one for each text") for column in (above, below)]
     if len({*map(len, columns)}) > 1 or not columns[0]:
-        counts = " and ".join(str(len(it)) for it in columns)
+        counts = " and ".join(str(len(column)) for column in columns)
         raise ValueError(f"found {counts} values: give one for each of one or more texts")
     advice = "Leave out texts without a number."
-    numbers = [[float(as_number("a value of a text", it, advice=advice)) for it in row] for row in columns]
+    numbers = [
+        [float(as_number("a value of a text", value, advice=advice)) for value in row] for row in columns
+    ]
     return SummedMeasure(np.array(numbers).T, _quotient)
 
 

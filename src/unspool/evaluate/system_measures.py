@@ -114,7 +114,7 @@ def measure_system(
         for name, measure in overlap_measures(texts, references).items():
             measures.add(NAMES[name], measure, signatures[name])
         with measures.noting("length ratio"):
-            words = [[it.split() for it in these] for these in (texts, references)]
+            words = [[text.split() for text in these] for these in (texts, references)]
             measures.add("length ratio", length_ratio(*words))
     if model is not None:
         with measures.noting("perplexity"):
@@ -136,9 +136,9 @@ def paired_tests(
     first: SystemMeasures, second: SystemMeasures, *, samples: int = SAMPLES, seed: int = 0
 ) -> dict[str, PairedTest]:
     """Test the difference of each measure that both systems have in `summed`."""
-    for it in (first, second):
-        if not isinstance(it, SystemMeasures):
-            raise TypeError(f"{shown(it)} is not a SystemMeasures: create one with measure_system")
+    for system in (first, second):
+        if not isinstance(system, SystemMeasures):
+            raise TypeError(f"{shown(system)} is not a SystemMeasures: create one with measure_system")
     if first.texts != second.texts:
         raise ValueError(
             f"{first.system} has {first.texts} outputs but {second.system} {second.texts}: paired tests need "

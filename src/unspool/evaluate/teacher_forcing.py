@@ -129,7 +129,7 @@ def token_pairs(
         both = items("texts", pair, wanted)
         if len(both) != 2:
             raise ValueError(f"texts has {shown(pair)}, but must have {wanted}")
-        prompt, right = (ids("texts", it, empty=True) for it in both)
+        prompt, right = (ids("texts", text, empty=True) for text in both)
         result.append((prompt, right))
     if not result:
         raise ValueError(f"texts is empty, but must have {wanted}")
@@ -174,7 +174,7 @@ def fitting(model: StepModel, context: int | None, max_size: int = 1024) -> int:
 def read(model: StepModel, parts: Sequence[Window], *, batch: int = 8) -> Iterator[ReadTokens]:
     """Yield the distributions at all scored tokens; windows with similar numbers of them share a batch."""
     batch = as_int("batch", batch, at_least=1, advice="It is the number of texts per batch.")
-    order = sorted(parts, key=lambda it: (len(it.tokens) - it.first, it.first), reverse=True)
+    order = sorted(parts, key=lambda part: (len(part.tokens) - part.first, part.first), reverse=True)
     for start in range(0, len(order), batch):
         rows = order[start : start + batch]
         pairs = [(row.tokens[: row.first], row.tokens[row.first :]) for row in rows]
@@ -182,7 +182,7 @@ def read(model: StepModel, parts: Sequence[Window], *, batch: int = 8) -> Iterat
             token_NT = torch.tensor([pairs[row][1][done : done + width] for row in live])
             text_N1 = torch.tensor([rows[row].text for row in live])[:, None]
             at = (token_NT.flatten(), text_N1.expand_as(token_NT).flatten())
-            yield ReadTokens(step.logp_NV, *(it.to(step.logp_NV.device) for it in at))
+            yield ReadTokens(step.logp_NV, *(index.to(step.logp_NV.device) for index in at))
 
 
 def read_steps(

@@ -59,9 +59,9 @@ def _coincidences(ratings: Sequence[Hashable], index: dict[Hashable, int]) -> Co
 
 def _ratings(name: str, values: Sequence[Hashable], wanted: str) -> tuple[Hashable, ...]:
     ratings = items(name, values, wanted)
-    for it in ratings:
-        if not isinstance(it, Hashable):
-            raise TypeError(f"{shown(it)} is not a rating: give numbers or strings")
+    for rating in ratings:
+        if not isinstance(rating, Hashable):
+            raise TypeError(f"{shown(rating)} is not a rating: give numbers or strings")
     return ratings
 
 
@@ -111,7 +111,8 @@ def bradley_terry_strengths(wins: Sequence[Sequence[float]], *, prior: float = P
         raise ValueError(f"wins is {shown(wins)}, but must be a square table of at least two systems")
     advice = "It is a number of wins."
     table = [
-        [as_number("wins", it, at_least=0, at_most=MAX_WINS, advice=advice) for it in row] for row in rows
+        [as_number("wins", count, at_least=0, at_most=MAX_WINS, advice=advice) for count in row]
+        for row in rows
     ]
     prior = as_number("prior", prior, at_least=0, at_most=MAX_WINS, advice="0.5 is usual; 0 adds nothing.")
     return tuple(map(float, strengths(np.array(table, dtype=float), prior)))

@@ -77,8 +77,8 @@ def report(ratings: RatingSet, *, samples: int = SAMPLES, seed: int = 0) -> Rati
         scale=ratings.scale.name,
         items=len(ratings.items),
         answers=len(answers),
-        raters=dict(sorted(Counter(it.rater for it in answers).items())),
-        systems=tuple(sorted(systems, key=lambda it: -it.value.value)),
+        raters=dict(sorted(Counter(answer.rater for answer in answers).items())),
+        systems=tuple(sorted(systems, key=lambda rating: -rating.value.value)),
         alphas=_alphas(answers, list(ratings.scale.choices), samples, seed),
         pairs=pairs,
     )
@@ -91,16 +91,16 @@ def _scores(answers: Sequence[Answer], key: Key, samples: int, seed: int) -> Sum
     """Compute means, and tests of their differences."""
     scores: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     prompts: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for it in answers:
-        origin = key.items[it.item]
+    for answer in answers:
+        origin = key.items[answer.item]
         for system in origin.systems[0]:
-            scores[system][it.item].append(int(it.choice))
-            prompts[system][origin.prompt].append(int(it.choice))
+            scores[system][answer.item].append(int(answer.choice))
+            prompts[system][origin.prompt].append(int(answer.choice))
     ratings_by_system = []
     for system, by_item in scores.items():
         item_scores = list(by_item.values())
-        mean = ratio_of([sum(it) for it in item_scores], [len(it) for it in item_scores])
-        counts = Counter(str(score) for it in item_scores for score in it)
+        mean = ratio_of([sum(item) for item in item_scores], [len(item) for item in item_scores])
+        counts = Counter(str(score) for item in item_scores for score in item)
         ratings_by_system.append(
             SystemRating(
                 system,
@@ -110,10 +110,12 @@ def _scores(answers: Sequence[Answer], key: Key, samples: int, seed: int) -> Sum
             )
         )
     pairs = {}
-    for a, b in combinations([it for it in key.systems if it in prompts], 2):
+    for a, b in combinations([system for system in key.systems if system in prompts], 2):
         shared = sorted(prompts[a].keys() & prompts[b].keys())
         if shared:
-            means = (mean_of([float(np.mean(prompts[it][index])) for index in shared]) for it in (a, b))
+            means = (
+                mean_of([float(np.mean(prompts[system][index])) for index in shared]) for system in (a, b)
+            )
             pairs[a, b] = approximate_randomisation(*means, samples=samples, seed=seed)
     return ratings_by_system, pairs
 
@@ -121,15 +123,15 @@ def _scores(answers: Sequence[Answer], key: Key, samples: int, seed: int) -> Sum
 def _preferences(answers: Sequence[Answer], key: Key, samples: int, seed: int) -> Summary:
     """Compute Bradley–Terry strengths."""
     index = {system: position for position, system in enumerate(key.systems)}
-    won = {item: np.zeros((len(index),) * 2) for item in {it.item for it in answers}}
+    won = {item: np.zeros((len(index),) * 2) for item in {answer.item for answer in answers}}
     ties: Counter[str] = Counter()
-    for it in answers:
-        share = {"a": 1.0, "=": 0.5, "b": 0.0}[it.choice]
-        for left in key.items[it.item].systems[0]:
-            for right in key.items[it.item].systems[1]:
-                won[it.item][index[left], index[right]] += share
-                won[it.item][index[right], index[left]] += 1 - share
-                ties.update([left, right] if it.choice == "=" else [])
+    for answer in answers:
+        share = {"a": 1.0, "=": 0.5, "b": 0.0}[answer.choice]
+        for left in key.items[answer.item].systems[0]:
+            for right in key.items[answer.item].systems[1]:
+                won[answer.item][index[left], index[right]] += share
+                won[answer.item][index[right], index[left]] += 1 - share
+                ties.update([left, right] if answer.choice == "=" else [])
     rows = list(won.values())
     for left, right in key.ties:
         tie_SS = np.zeros((len(index),) * 2)
@@ -168,8 +170,8 @@ def _resample_strengths(wins_NSS: Counts, samples: int, seed: int) -> Counts:
 
 def _alphas(answers: Sequence[Answer], choices: list[str], samples: int, seed: int) -> dict[str, Interval]:
     ratings: dict[str, list[str]] = defaultdict(list)
-    for it in answers:
-        ratings[it.item].append(it.choice)
+    for answer in answers:
+        ratings[answer.item].append(answer.choice)
     units = [origin for origin in ratings.values() if len(origin) > 1]
     if len({choice for origin in units for choice in origin}) < 2:
         return {}

@@ -85,7 +85,8 @@ class RatingSet:
                 raise ValueError(f"its kind is {data['kind']!r}")
             items = convert(data["items"], tuple[RatingItem, ...], "items")
             scale = SCALES[data["scale"]]
-            if any(len(it.texts) != scale.texts for it in items) or len({it.id for it in items}) < len(items):
+            has_wrong_texts = any(len(item.texts) != scale.texts for item in items)
+            if has_wrong_texts or len({item.id for item in items}) < len(items):
                 raise ValueError("its items do not fit its scale")
             return cls(folder, scale, int(data["seed"]), items)
         except (KeyError, TypeError, ValueError) as error:
@@ -93,8 +94,8 @@ class RatingSet:
 
     def next(self, rater: str) -> RatingItem | None:
         """Return the next unanswered item in this rater's order; None if all are answered."""
-        done = {it.item for it in self.answers() if it.rater == check_rater(rater)}
-        return next((it for it in self.order(rater) if it.id not in done), None)
+        done = {answer.item for answer in self.answers() if answer.rater == check_rater(rater)}
+        return next((item for item in self.order(rater) if item.id not in done), None)
 
     def order(self, rater: str) -> list[RatingItem]:
         """Return all items in a random order that is fixed for each rater."""
@@ -134,7 +135,7 @@ class RatingSet:
     @cached_property
     def by_id(self) -> dict[str, RatingItem]:
         """Item id → item."""
-        return {it.id: it for it in self.items}
+        return {item.id: item for item in self.items}
 
     def key(self) -> Key:
         """Read the key, which names the systems."""
@@ -232,7 +233,9 @@ def prepare(
 def _check_outputs(
     systems: Mapping[str, Sequence[str]], prompts: Sequence[str], scale: str
 ) -> dict[str, Sequence[str]]:
-    if not isinstance(systems, Mapping) or not all(isinstance(it, str) and it.strip() for it in systems):
+    if not isinstance(systems, Mapping) or not all(
+        isinstance(name, str) and name.strip() for name in systems
+    ):
         raise TypeError(f"systems is {shown(systems)}, but must be a dict from names to outputs")
     min_systems = SCALES[scale].texts
     if len(systems) < min_systems:
