@@ -53,7 +53,7 @@ class BeamWidths:
     @property
     def best(self) -> BeamWidth:
         """The narrowest width with the best quality."""
-        return max(self.points, key=lambda it: (it.quality, -it.width))
+        return max(self.points, key=lambda point: (point.quality, -point.width))
 
     @property
     def cursed(self) -> bool:
@@ -69,7 +69,7 @@ class BeamWidths:
             f"{last.length:.1f} tokens (ratio {first.ratio:.2f} to {last.ratio:.2f}) and F₁ from "
             f"{first.quality:.3f} to {last.quality:.3f}, best at width {best.width} ({best.quality:.3f})"
         )
-        if not any(it.ended for it in self.points):
+        if not any(point.ended for point in self.points):
             return f"{summary}; no text ended with EOS, so the lengths mean nothing"
         if self.cursed:
             return f"{summary}: beam search curse"
@@ -91,7 +91,9 @@ def beam_widths(
     """
     check_model(model)
     wanted = f"whole numbers from 1 to {MAX_WIDTH}"
-    sizes = sorted({as_int("widths", it, at_least=1, advice="") for it in items("widths", widths, wanted)})
+    sizes = sorted(
+        {as_int("widths", width, at_least=1, advice="") for width in items("widths", widths, wanted)}
+    )
     if not sizes or sizes[-1] > MAX_WIDTH:
         raise ValueError(f"widths is {shown(widths)}, but must be {wanted}")
     beam = Beam(1) if beam is None else beam
@@ -119,7 +121,7 @@ def beam_widths(
                 quality=fmean(
                     f1(it, reference) for it, (_, reference) in zip(bare_texts, pairs, strict=True)
                 ),
-                empty=fmean(not it for it in bare_texts),
+                empty=fmean(not text for text in bare_texts),
                 ended=fmean(out.finish_reason == "eos" for out in outs),
             )
         )

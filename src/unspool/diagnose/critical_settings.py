@@ -107,32 +107,36 @@ class Positions:
         return -(self.p_NV * self.logp_NV.clamp(min=torch.finfo(self.logp_NV.dtype).min)).sum(dim=-1)
 
 
-def _mass(it: Positions, which_NV: Tensor) -> Tensor:
-    return (it.p_NV * which_NV).sum(dim=-1) / it.p_NV.sum(dim=-1)
+def _mass(positions: Positions, which_NV: Tensor) -> Tensor:
+    return (positions.p_NV * which_NV).sum(dim=-1) / positions.p_NV.sum(dim=-1)
 
 
-def _mass_before(it: Positions) -> Tensor:
+def _mass_before(positions: Positions) -> Tensor:
     """Mass ranked before y; among equals the lower id ranks first."""
-    first_NV = torch.arange(it.logp_NV.shape[1], device=it.logp_NV.device) < it.token_N[:, None]
-    tied_NV = it.logp_NV == it.logp_N1
-    return _mass(it, (it.logp_NV > it.logp_N1) | (tied_NV & first_NV))
+    first_NV = (
+        torch.arange(positions.logp_NV.shape[1], device=positions.logp_NV.device) < positions.token_N[:, None]
+    )
+    tied_NV = positions.logp_NV == positions.logp_N1
+    return _mass(positions, (positions.logp_NV > positions.logp_N1) | (tied_NV & first_NV))
 
 
-def _mass_more_typical(it: Positions) -> Tensor:
+def _mass_more_typical(positions: Positions) -> Tensor:
     # Use the precision of the transform, so that equal distances stay equal.
-    entropy_N1 = -(it.logp_NV * it.logp_NV.exp()).nansum(dim=-1, keepdim=True)
-    distance_NV = (-it.logp_NV - entropy_N1).abs()
-    return _mass(it, distance_NV < distance_NV.gather(1, it.token_N[:, None]))
+    entropy_N1 = -(positions.logp_NV * positions.logp_NV.exp()).nansum(dim=-1, keepdim=True)
+    distance_NV = (-positions.logp_NV - entropy_N1).abs()
+    return _mass(positions, distance_NV < distance_NV.gather(1, positions.token_N[:, None]))
 
 
-def _sigmas_below_best(it: Positions) -> Tensor:
-    below_NV = (it.best_N[:, None] - it.logp_NV).double()
+def _sigmas_below_best(positions: Positions) -> Tensor:
+    below_NV = (positions.best_N[:, None] - positions.logp_NV).double()
     there_NV = below_NV < inf
     size_N = there_NV.sum(dim=-1)
     below_NV = below_NV.masked_fill(~there_NV, 0)
     mean_N = below_NV.sum(dim=-1) / size_N
     sigma_N = (below_NV.square().sum(dim=-1) / size_N - mean_N.square()).clamp(min=0).sqrt()
-    return ((it.best_N - it.logp_N1[:, 0]).double() / sigma_N).masked_fill(it.is_best_N, 0.0)
+    return ((positions.best_N - positions.logp_N1[:, 0]).double() / sigma_N).masked_fill(
+        positions.is_best_N, 0.0
+    )
 
 
 def eta_of(threshold_N: Tensor, entropy_N: Tensor) -> Tensor:
@@ -140,28 +144,30 @@ def eta_of(threshold_N: Tensor, entropy_N: Tensor) -> Tensor:
     return torch.maximum(threshold_N, (threshold_N * entropy_N.exp()).square()).clamp(max=1.0)
 
 
-def _kappa(width: int, it: Positions) -> Tensor:
-    scaled_N = (log_kappa(it.logp_NV, width + 1)[:, 0] + it.logp_N1[:, 0]).double().exp()
-    return scaled_N.masked_fill(it.is_best_N, inf)
+def _kappa(width: int, positions: Positions) -> Tensor:
+    scaled_N = (log_kappa(positions.logp_NV, width + 1)[:, 0] + positions.logp_N1[:, 0]).double().exp()
+    return scaled_N.masked_fill(positions.is_best_N, inf)
 
 
 CRITERIA: dict[Criterion, Critical] = {
-    Criterion("top-k", "Sample(TopK({}))", loosest=inf, is_integer=True): lambda it: (
-        (it.logp_NV > it.logp_N1).sum(dim=-1).double() + 1
+    Criterion("top-k", "Sample(TopK({}))", loosest=inf, is_integer=True): lambda positions: (
+        (positions.logp_NV > positions.logp_N1).sum(dim=-1).double() + 1
     ),
     Criterion("top-p", "Sample(TopP({}))", loosest=1.0): _mass_before,
     Criterion("typical", "Sample(Typical({}))", loosest=1.0): _mass_more_typical,
     Criterion("top-nσ", "Sample(TopNSigma({}))", loosest=inf): _sigmas_below_best,
-    Criterion("epsilon", "Sample(Epsilon({}))", loosest=0.0): lambda it: it.p_N.masked_fill(
-        it.is_best_N, 1.0
+    Criterion("epsilon", "Sample(Epsilon({}))", loosest=0.0): lambda positions: positions.p_N.masked_fill(
+        positions.is_best_N, 1.0
     ),
-    Criterion("min-p", "Sample(MinP({}))", loosest=0.0): lambda it: it.p_N / it.best_N.double().exp(),
-    Criterion("top-a", "Sample(TopA({}))", loosest=0.0): lambda it: (
-        it.p_N / it.best_N.double().exp().square()
+    Criterion("min-p", "Sample(MinP({}))", loosest=0.0): lambda positions: (
+        positions.p_N / positions.best_N.double().exp()
+    ),
+    Criterion("top-a", "Sample(TopA({}))", loosest=0.0): lambda positions: (
+        positions.p_N / positions.best_N.double().exp().square()
     ).clamp(max=1.0),
-    Criterion("eta", "Sample(Eta({}))", loosest=0.0): lambda it: eta_of(it.p_N, it.entropy_N).masked_fill(
-        it.is_best_N, 1.0
-    ),
+    Criterion("eta", "Sample(Eta({}))", loosest=0.0): lambda positions: eta_of(
+        positions.p_N, positions.entropy_N
+    ).masked_fill(positions.is_best_N, 1.0),
 }
 
 

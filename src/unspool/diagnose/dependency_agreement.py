@@ -53,11 +53,11 @@ def agreements(
     if not declares_abilities(model):
         raise TypeError(f"{shown(model)} is not a model: load one with us.load()")
     sentences = items("sentences", sentences, "sentences from read_treebank")
-    if not all(isinstance(it, TreeSentence) for it in sentences):
+    if not all(isinstance(sentence, TreeSentence) for sentence in sentences):
         raise TypeError("sentences must be from read_treebank")
     if labels is not None:
         labels = items("labels", labels, "names of labels")
-        if not all(isinstance(it, str) for it in labels):
+        if not all(isinstance(label, str) for label in labels):
             raise TypeError(f"labels is {shown(labels)}, but must be names of labels")
     min_arcs = as_int("min_arcs", min_arcs, at_least=0, advice="Labels with fewer arcs are left out.")
     if (
@@ -105,14 +105,14 @@ def _read(
 ) -> list[tuple[list[tuple[int | None, str]], list[Any]]]:
     """Return heads and labels of the words, and word attention by layer, of each sentence that fits."""
     fitting = []
-    for it in sentences:
-        spans = [(word.begin, word.end) for word in it.words]
-        spelled = align_words(it.text, spans, model.tokenizer, bos=model.reads_bos)
+    for sentence in sentences:
+        spans = [(word.begin, word.end) for word in sentence.words]
+        spelled = align_words(sentence.text, spans, model.tokenizer, bos=model.reads_bos)
         if model.context is None or len(spelled.ids) <= model.context:
-            fitting.append((it, spelled))
+            fitting.append((sentence, spelled))
     if not fitting:
         return []
-    batch = pad_rows([it.ids for _, it in fitting]).to(next(model.parameters()).device)
+    batch = pad_rows([spelled.ids for _, spelled in fitting]).to(next(model.parameters()).device)
     _, (stack,) = model.attention_reading.read_attention(batch)
     hits = []
     for row, (sentence, spelled) in enumerate(fitting):

@@ -122,7 +122,9 @@ def find_continuations(
     if path is not None and model.is_encoder_decoder:
         sources, targets = read_pairs(path, layout)
         parts = forced(model, targets, sources, cut=True)
-        return Continuations(str(path), [(it.tokens[: it.first], it.tokens[it.first :]) for it in parts])
+        return Continuations(
+            str(path), [(part.tokens[: part.first], part.tokens[part.first :]) for part in parts]
+        )
     if path is not None:
         rows = encode(model, read_texts(path, layout, warn=warn))
         pieces = _split(rows, prompt_tokens, max_tokens, _bos(model))
@@ -205,7 +207,7 @@ def _split(
     for row in rows:
         bare = row[len(bos) :] if tuple(row[: len(bos)]) == bos else row
         pieces += [(*bos, *bare[start : start + size]) for start in range(0, len(bare), size)]
-    return [(it[:prompt_tokens], it[prompt_tokens:]) for it in pieces if len(it) > prompt_tokens]
+    return [(piece[:prompt_tokens], piece[prompt_tokens:]) for piece in pieces if len(piece) > prompt_tokens]
 
 
 def _validation_pairs(model: Any, run: Path, warn: Warn) -> list[tuple[list[int], list[int]]]:

@@ -105,12 +105,12 @@ class Exposure:
     @property
     def gap(self) -> float:
         """Mean over all texts and lengths."""
-        return self._mean([it.gap for it in self.points])
+        return self._mean([point.gap for point in self.points])
 
     @property
     def excess(self) -> float:
         """Mean over all texts and lengths: the exposure bias, 0 for a perfect model."""
-        return self._mean([it.excess for it in self.points])
+        return self._mean([point.excess for point in self.points])
 
     @property
     def verdict(self) -> str:
@@ -127,7 +127,7 @@ class Exposure:
         return f"{summary}: the model loses less after its own tokens than a perfect model would"
 
     def _mean(self, values: Sequence[float]) -> float:
-        texts = [it.texts for it in self.points]
+        texts = [point.texts for point in self.points]
         return float(np.average(values, weights=texts))
 
 
@@ -160,7 +160,7 @@ def exposure(
         common = min(len(right), len(reference))
         rows.append((prompt, own_tokens, right[:common], reference[:common]))
     counts: dict[int, Numbers] = {}
-    full_logps = [_logps(model, [it[0] for it in rows], [it[which] for it in rows]) for which in (2, 3)]
+    full_logps = [_logps(model, [row[0] for row in rows], [row[which] for row in rows]) for which in (2, 3)]
     for length in sorted(set(lengths)):
         usable = [
             n
@@ -176,8 +176,8 @@ def exposure(
             after.append(_logps(model, [rows[n][0] for n in usable], tokens))
         for row, n in enumerate(usable):
             count = len(after[0][row]) - length
-            own_loss, own_perfect = (-sum(it[row][length:]) for it in after)
-            right_loss, right_perfect = (-sum(it[n][length : length + span]) for it in full_logps)
+            own_loss, own_perfect = (-sum(logps[row][length:]) for logps in after)
+            right_loss, right_perfect = (-sum(logps[n][length : length + span]) for logps in full_logps)
             counts[length][n] = (1.0, own_loss, count, right_loss, count, own_perfect - right_perfect)
     if not counts:
         raise ValueError("the model ends all its texts at once: there are no own tokens to continue from")
@@ -296,7 +296,10 @@ def _divergences(
 
 def _kl(true_NV: Numbers, logp_NV: Numbers, noise_V: Numbers, epsilon: float) -> Numbers:
     """Return KL of each row, with ε of the noise mixed into both distributions and 0 · log 0 = 0."""
-    p_NV, q_NV = ((1 - epsilon) * it + epsilon * noise_V for it in (true_NV, np.exp(logp_NV)))
+    p_NV, q_NV = (
+        (1 - epsilon) * probabilities_NV + epsilon * noise_V
+        for probabilities_NV in (true_NV, np.exp(logp_NV))
+    )
     with np.errstate(divide="ignore", invalid="ignore"):
         kl_N: Numbers = np.where(p_NV > 0, p_NV * (np.log(p_NV) - np.log(q_NV)), 0.0).sum(axis=1)
     return kl_N
@@ -311,7 +314,7 @@ def _check_arguments(
     if not given:
         raise ValueError("lengths is empty: give whole numbers, each at least 1")
     advice = "It counts tokens or texts."
-    checked = tuple(as_int("lengths", it, at_least=1, advice="Each counts tokens.") for it in given)
+    checked = tuple(as_int("lengths", length, at_least=1, advice="Each counts tokens.") for length in given)
     if max(checked) > MAX_LENGTH:
         raise ValueError(f"lengths has {max(checked)}, but must be at most {MAX_LENGTH}")
     return (

@@ -52,7 +52,9 @@ def feasible(
     """Compute F for one hidden state; the defaults are the example of the paper."""
     tau, hidden = tau_from_delta(delta), as_number("hidden", hidden, advice="It is the hidden state.")
     numbers = items("weights", weights, "three numbers")
-    w = np.array([as_number("weights", it, advice="Give three numbers.") for it in numbers], dtype=float)
+    w = np.array(
+        [as_number("weights", weight, advice="Give three numbers.") for weight in numbers], dtype=float
+    )
     if w.shape != (3,) or np.ptp(w) == 0:
         raise ValueError(f"weights is {shown(weights)}, but must be three numbers that are not all equal")
     logits = w * hidden

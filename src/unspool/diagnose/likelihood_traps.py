@@ -40,7 +40,7 @@ class LikelihoodTrap:
     @property
     def trapped(self) -> bool:
         """Whether repetition is more probable than human text, and that more than shuffled text."""
-        repeated, human, shuffled = (self.kinds[it].value for it in (REPEATED, HUMAN, SHUFFLED))
+        repeated, human, shuffled = (self.kinds[kind].value for kind in (REPEATED, HUMAN, SHUFFLED))
         return repeated > human > shuffled
 
     @property
@@ -86,7 +86,7 @@ def likelihood_trap(
         SHUFFLED: [tuple(rng.sample(human, len(human))) for _, human in pairs],
     }
     by_text = {
-        kind: tuple(it.total / len(it.tokens) for it in score(model, prompts, rows))
+        kind: tuple(scored.total / len(scored.tokens) for scored in score(model, prompts, rows))
         for kind, rows in texts_by_kind.items()
     }
     decoders: dict[str, Decoder] = {GREEDY: Greedy(), SAMPLED: Sample()}

@@ -183,7 +183,7 @@ def sentences(
 ) -> list[Window]:
     """Draw sentences BOS … EOS with at least `positions` scored tokens, each cut to `context` tokens."""
     rng, windows = Random(seed), list[Window]()
-    while sum(len(it.tokens) - it.first for it in windows) < positions:
+    while sum(len(window.tokens) - window.first for window in windows) < positions:
         tokens = (language.bos, *language.sample(rng), language.eos)
         windows.append(Window(len(windows), tokens[:context], 1))
     return windows

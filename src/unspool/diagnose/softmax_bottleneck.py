@@ -235,7 +235,7 @@ def own_text(model: StepModel, tokens: int, seed: int = 0) -> list[list[int]]:
 def own_pairs(model: StepModel, tokens: int, seed: int = 0) -> list[Window]:
     """Sample answers of an encoder–decoder to sources of 1 to 8 random tokens, for models without pairs."""
     rng, windows = Random(seed), list[Window]()
-    while sum(len(it.tokens) - it.first for it in windows) < tokens:
+    while sum(len(window.tokens) - window.first for window in windows) < tokens:
         longest = min(MAX_SOURCE_LENGTH, max(1, (model.context or MAX_SOURCE_LENGTH + 1) - 1))
         sources = [
             [rng.randrange(model.vocab_size) for _ in range(rng.randint(1, longest))] for _ in range(BATCH)

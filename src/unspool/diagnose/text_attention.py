@@ -152,9 +152,11 @@ class AttentionMaps:
                 f"output tokens give {head_map.share:.0%} of their attention to one source token, which "
                 f"moves forward or stays in {forward:.0%} of the steps"
             )
-        counts = Counter(it.looks_at for it in self.maps)
-        first = sum(float(it.weights_TS[1:, 0].mean()) for it in self.maps) / len(self.maps)
-        counts_text = ", ".join(f"{counts[it]} to {it}" for it in (*TARGETS, "many tokens") if counts[it])
+        counts = Counter(head.looks_at for head in self.maps)
+        first = sum(float(head.weights_TS[1:, 0].mean()) for head in self.maps) / len(self.maps)
+        counts_text = ", ".join(
+            f"{counts[target]} to {target}" for target in (*TARGETS, "many tokens") if counts[target]
+        )
         return (
             f"{len(self.maps)} heads attend: {counts_text}; the first token gets {first:.0%} of all attention"
             + (" (an attention sink)" if first >= MAIN_SHARE else "")

@@ -56,8 +56,8 @@ class LoopRates:
     @property
     def verdict(self) -> str:
         """The result in one sentence."""
-        worst = max(self.decoders, key=lambda it: it.rate)
-        best = min(self.decoders, key=lambda it: it.rate)
+        worst = max(self.decoders, key=lambda decoder: decoder.rate)
+        best = min(self.decoders, key=lambda decoder: decoder.rate)
         if not worst.periods:
             return f"no text ends in a loop within {self.tokens} tokens, with any decoder"
         summary = f"{_rate(worst)} end in a loop within {self.tokens} tokens"

@@ -51,7 +51,7 @@ class Senses:
     @property
     def by_number(self) -> dict[int, int]:
         """Number of senses → number of words."""
-        return dict(sorted(Counter(len(it.thetas) for it in self.words).items()))
+        return dict(sorted(Counter(len(word.thetas) for word in self.words).items()))
 
 
 @torch.no_grad()
@@ -76,7 +76,9 @@ def senses(model: Any) -> Senses:
                 min(cosines, default=None),
             )
         )
-    results.sort(key=lambda it: (-len(it.thetas), 1.0 if it.farthest is None else it.farthest, it.word))
+    results.sort(
+        key=lambda word: (-len(word.thetas), 1.0 if word.farthest is None else word.farthest, word.word)
+    )
     return Senses(tuple(results))
 
 
