@@ -108,11 +108,12 @@ test-lowest: ## the tests with the oldest version of every dependency that pypro
 	OMP_NUM_THREADS=1 build/lowest-huggingface/bin/python -m pytest -o filterwarnings=default \
 		-k "not lfm2 and not recurrent_gemma and not prompt_lookup and not continues_the_last_text" tests/integrations/huggingface tests/integrations/test_hf.py tests/models/loading/test_causal_families.py
 
-check: setup ## ruff, mypy --strict, import directions
+check: setup ## ruff, mypy --strict, import directions, a warning about stale results of the lab
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache --no-logo
+	$(BIN)/unspool lab report --from docs/lab.json --json > /dev/null
 
 # What a user gets: the wheel and its dependencies alone, in an environment that has nothing else.
 wheel: setup ## build the wheel, install it into an empty environment, and generate there

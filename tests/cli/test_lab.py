@@ -1,5 +1,6 @@
 import json
 from argparse import Namespace
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,7 @@ from unspool.lab.claim import Claim
 
 def tossed(seed, quick, progress):
     progress(0.5)
-    return {"heads": 0.4 + 0.1 * seed, "by toss": [0.0, float(seed)]}
+    return {"effect": 0.3 + 0.01 * (seed % 10), "heads": 0.5 + 0.1 * seed, "by toss": [0.0, float(seed)]}
 
 
 def broken(seed, quick, progress):
@@ -23,8 +24,18 @@ def drawn(figure, runs):
 
 
 def claim(name, measure):
-    parts = {"heads > 0.45": lambda n: n["heads"] > 0.45}
-    return Claim(name, f"A {name} falls.", "A book, page 7", "Tosses.", parts, measure, drawn)
+    return Claim(
+        name=name,
+        statement=f"A {name} falls.",
+        source="A book, page 7",
+        measured="Tosses.",
+        primary="heads minus tails",
+        matters=0.1,
+        assumed=(0.3, 0.1),
+        seeds=10,
+        measure=measure,
+        draw=drawn,
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -67,10 +78,9 @@ def test_an_unknown_name_is_refused_with_what_was_perhaps_meant(coins):
         chosen_claims(["zzz"], False, coins)
 
 
-def test_a_quick_run_has_one_seed_unless_others_are_said():
-    assert chosen_seeds(Namespace(seeds=[1, 2, 3], quick=False)) == [1, 2, 3]
-    assert chosen_seeds(Namespace(seeds=[1, 2, 3], quick=True)) == [1]
-    assert chosen_seeds(Namespace(seeds=[4, 5, 4], quick=True)) == [4, 5]
+def test_seeds_are_those_of_each_claim_unless_others_are_given():
+    assert chosen_seeds(Namespace(seeds=None)) is None
+    assert chosen_seeds(Namespace(seeds=[4, 5, 4])) == [4, 5]
 
 
 def test_nothing_is_known_at_first(coins):
@@ -85,46 +95,58 @@ def test_every_claim_has_a_line(unspool, coins):
 
 
 def test_json(unspool, coins):
-    unspool("lab", "run", "coin", "--seeds", "1", "2")
+    unspool("lab", "run", "coin")
     first = json.loads(unspool("lab", "list", "--json")[1].splitlines()[0])
-    assert first == {
-        **{"name": "coin", "statement": "A coin falls.", "source": "A book, page 7", "measured": "Tosses."},
-        **{"criterion": ["heads > 0.45"], "verdict": "reproduced", "seeds": [1, 2]},
-    }
+    assert (first["name"], first["verdict"], first["stale"]) == ("coin", "supported", False)
+    assert (first["plan"]["primary"], first["plan"]["matters"]) == ("heads minus tails", 0.1)
+    assert first["effect"]["mean"] == pytest.approx(0.345)
+    assert first["seeds"] == list(range(101, 111))
 
 
 def test_a_claim_is_measured_and_reported(unspool, coins, cache):
     status, out, err = unspool("lab", "run", "coin")
-    assert (status, err) == (0, "")
-    assert out.splitlines() == [
-        *("coin: reproduced", "  A coin falls.", "  3 of 3 seeds: heads > 0.45"),
-        "    heads: 0.6 ± 0.1",
-    ]
-    assert len(list(cache.glob("coin-full-seed*.json"))) == 3
+    assert (status, err) == (0, "unspool: 10 measurements, about 1 minutes without known results\n")
+    lines = out.splitlines()
+    assert lines[:2] == ["coin: supported", "  A coin falls."]
+    assert lines[2].startswith("  heads minus tails: 0.345 (0.32")
+    assert lines[2].endswith("matters from 0.1; 10 seeds")
+    assert lines[3].startswith("    heads: 11.05 (10.8")
+    assert len(list(cache.glob("coin-full-seed*.json"))) == 10
+
+
+def test_stale_runs_only_what_other_code_has_measured(unspool, coins, cache, monkeypatch):
+    unspool("lab", "run", "coin")
+    assert unspool("lab", "run", "--stale")[1] == ""
+    monkeypatch.setattr(claims, "CLAIMS", (replace(coins[0], matters=0.2), coins[1]))
+    assert unspool("lab", "list")[1].startswith("coin                   supported (stale)")
+    status, out, _ = unspool("lab", "run", "--stale")
+    assert (status, out.splitlines()[0]) == (0, "coin: supported")
+    assert "die" not in out
+    assert "stale" not in unspool("lab", "list")[1]
 
 
 def test_quick_run_has_no_verdict(unspool, coins):
-    assert unspool("lab", "run", "coin", "--quick")[1].startswith("coin: no verdict (quick run)\n")
+    assert unspool("lab", "run", "coin", "--quick")[1].startswith("coin: quick run\n")
     listed = [line.split()[:3] for line in unspool("lab", "list", "--quick")[1].splitlines()]
-    assert listed == [["coin", "no", "verdict"], ["die", "not", "run"]]
+    assert listed == [["coin", "quick", "run"], ["die", "not", "run"]]
     record = json.loads(unspool("lab", "list", "--quick", "--json")[1].splitlines()[0])
-    assert record["verdict"] == "no verdict (quick run)"
+    assert record["verdict"] == "quick run"
 
 
 def test_json_of_claims_run(unspool, coins):
-    lines = unspool("lab", "run", "--all", "--seeds", "2", "--json")[1].splitlines()
+    lines = unspool("lab", "run", "--all", "--json")[1].splitlines()
     found = [json.loads(line) for line in lines]
     assert [it["name"] for it in found] == ["coin", "die"]
-    assert found[0]["verdict"] == "reproduced"
-    assert found[0]["numbers"]["heads"]["mean"] == pytest.approx(0.6)
-    assert found[0]["results"][0]["seed"] == 2
+    assert found[0]["verdict"] == "supported"
+    assert found[0]["numbers"]["heads"]["mean"] == pytest.approx(11.05)
+    assert found[0]["results"][0]["seed"] == 101
 
 
 def test_a_failed_experiment_is_told_of_and_the_others_go_on(unspool, lost):
     status, out, err = unspool("lab", "run", "--all", "--seeds", "1")
     assert status == 1
-    assert "coin: reproduced" in out
-    assert err == "unspool: failed: lost, seed 1: RuntimeError: the coin is gone\n"
+    assert "coin: incomplete" in out
+    assert err.endswith("unspool: failed: lost, seed 1: RuntimeError: the coin is gone\n")
     assert "Traceback" in unspool("lab", "run", "lost", "--debug")[2]
 
 
@@ -156,7 +178,7 @@ def test_a_damaged_result_is_told_of_and_measured_again(unspool, coins, cache):
     status, out, err = unspool("lab", "run", "coin", "--seeds", "1")
     assert status == 0
     assert "is damaged" in err
-    assert "coin: reproduced" in out
+    assert "coin: incomplete" in out
     assert json.loads(path.read_text())["claim"] == "coin"
 
 
@@ -164,7 +186,7 @@ def test_a_bar_shows_claim_seed_and_progress(coins, terminal):
     screen = terminal("stderr")
     assert main(["lab", "run", "--all", "--seeds", "1", "2"]) == 0
     assert "die, seed 2" in screen.getvalue()
-    assert "/4" in screen.getvalue()
+    assert "/20" in screen.getvalue()  # seconds: four measurements of five
 
 
 def test_a_page_of_all_claims(unspool, coins, tmp_path):
@@ -175,7 +197,7 @@ def test_a_page_of_all_claims(unspool, coins, tmp_path):
         "unspool: not measured yet: die; run: unspool lab run --all",
         f"unspool: wrote {tmp_path}/lab.md",
     ]
-    assert "1 reproduced, 1 not run" in (tmp_path / "lab.md").read_text(encoding="utf-8")
+    assert "1 supported, 1 not run" in (tmp_path / "lab.md").read_text(encoding="utf-8")
 
 
 def test_json_makes_pages_anywhere(unspool, coins, tmp_path, monkeypatch):
@@ -186,7 +208,7 @@ def test_json_makes_pages_anywhere(unspool, coins, tmp_path, monkeypatch):
         "lab", "report", "--from", tmp_path / "lab.json", "--markdown", tmp_path / "lab.md"
     )
     assert (status, err) == (0, f"unspool: wrote {tmp_path}/lab.md\n")
-    assert "2 claims: 2 reproduced" in (tmp_path / "lab.md").read_text(encoding="utf-8")
+    assert "2 claims: 2 supported" in (tmp_path / "lab.md").read_text(encoding="utf-8")
     assert sorted(it.name for it in (tmp_path / "img/lab").iterdir()) == ["coin.svg", "die.svg"]
     again = unspool("lab", "report", "--from", tmp_path / "lab.json", "--json")[1]
     assert json.loads(again) == json.loads((tmp_path / "lab.json").read_text(encoding="utf-8"))

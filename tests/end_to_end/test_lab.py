@@ -1,4 +1,4 @@
-"""Every experiment of the lab runs, quickly, and makes a page; what the criteria say of so little means nothing."""
+"""Every experiment of the lab runs, quickly, and makes a page; the numbers mean nothing."""
 
 import json
 
@@ -19,6 +19,7 @@ def test_every_claim_has_a_quick_measurement(folder, capsys):
     found = [json.loads(line) for line in out.splitlines()]
     assert [it["name"] for it in found] == [claim.name for claim in CLAIMS]
     assert all(it["numbers"] for it in found)
+    assert all(("effect" in it["results"][0]["numbers"]) == (it["kind"] == "claim") for it in found)
     assert "failed" not in err
 
 
@@ -27,13 +28,12 @@ def test_the_report_has_a_figure_of_every_claim(folder, tmp_path, capsys):
     assert main(argv) == 0
     assert "not measured yet" not in capsys.readouterr().err
     assert len(list((tmp_path / "img/lab").iterdir())) == len(CLAIMS)
-    assert f"{len(CLAIMS)} no verdict (quick run)" in (tmp_path / "lab.md").read_text(encoding="utf-8")
+    assert "quick run" in (tmp_path / "lab.md").read_text(encoding="utf-8")
 
 
 def test_every_claim_is_complete():
     assert len({claim.name for claim in CLAIMS}) == len(CLAIMS)
     for claim in CLAIMS:
         assert claim.statement.endswith(".")
-        assert claim.criterion
         assert len(claim.measured) > 40
         assert ", " in claim.source

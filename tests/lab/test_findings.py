@@ -1,26 +1,38 @@
 import json
+from dataclasses import replace
 
 import pytest
 
-from unspool.lab.results import Finding, findings, findings_of_file, spread
+from unspool.lab import results
+from unspool.lab.results import Finding, Result, findings, findings_of_file, spread
 from unspool.lab.running import run
 
 
 @pytest.fixture
 def finding(coin, tmp_path):
-    list(run([coin], [1, 2, 3], folder=tmp_path / "results"))
-    (found,) = findings([coin], [1, 2, 3], folder=tmp_path / "results")
+    list(run([coin], folder=tmp_path / "results"))
+    (found,) = findings([coin], folder=tmp_path / "results")
     return found
 
 
-def test_numbers_have_a_spread_over_seeds(finding):
-    assert finding.verdict == "mixed"
-    assert finding.parts == [("heads > 0.45", 3, 3), ("heads > 0.55", 2, 3)]
+def test_a_finding_has_an_effect_and_numbers_with_intervals(finding):
+    assert finding.verdict == "supported"
+    assert finding.effect.mean == pytest.approx(0.345)
+    assert finding.effect.low > 0.3
     heads = finding.spreads["heads"]
-    assert (round(heads.mean, 9), round(heads.deviation, 9)) == (0.6, 0.1)
-    assert (heads.least, round(heads.most, 9)) == (0.5, 0.7)
-    assert str(heads) == "0.6 ± 0.1"
-    assert "by toss" not in finding.spreads  # a curve is drawn
+    assert heads.mean == pytest.approx(11.05)
+    # The standard deviation of 0.1 … 1.0 is 0.3028, and t₀.₉₇₅(9) = 2.262.
+    assert heads.high - heads.mean == pytest.approx(2.262 * 0.3028 / 10**0.5, abs=1e-3)
+    assert (round(heads.least, 9), round(heads.most, 9)) == (10.6, 11.5)
+    assert list(finding.spreads) == ["heads"]  # a curve is drawn, and the effect is shown apart
+
+
+def test_secondary_quantities_come_first(coin):
+    claim = replace(coin, secondary=("b",))
+    assert list(Finding(claim, (Result("coin", 101, False, "", "", {"a": 1.0, "b": 2.0}, 1.0),)).spreads) == [
+        "b",
+        "a",
+    ]
 
 
 def test_one_seed_has_no_spread():
@@ -29,7 +41,33 @@ def test_one_seed_has_no_spread():
 
 def test_a_finding_without_results_is_empty(coin, tmp_path):
     (found,) = findings([coin], [1], folder=tmp_path / "nowhere")
-    assert (found.verdict, found.spreads, found.runs) == ("not run", {}, [])
+    assert (found.verdict, found.spreads, found.runs, found.effect) == ("not run", {}, [], None)
+    assert not found.is_stale
+
+
+def test_results_of_other_code_are_stale(finding, coin, tmp_path, monkeypatch):
+    assert not finding.is_stale
+    monkeypatch.setattr(results, "code_version", lambda claim: "another")
+    assert finding.is_stale
+    (found,) = findings([coin], folder=tmp_path / "results")
+    assert (found.verdict, found.is_stale) == ("supported", True)
+
+
+def test_results_of_another_plan_are_stale(finding, coin):
+    assert Finding(replace(coin, matters=0.2), finding.results).is_stale
+
+
+def test_a_quick_run_has_no_verdict(coin, tmp_path):
+    list(run([coin], folder=tmp_path, quick=True))
+    (found,) = findings([coin], folder=tmp_path, quick=True)
+    assert (found.verdict, len(found.results)) == ("quick run", 1)
+
+
+def test_the_parts_of_a_check(edge, tmp_path):
+    list(run([edge], [101, 105], folder=tmp_path))
+    (found,) = findings([edge], [101, 105], folder=tmp_path)
+    assert (found.verdict, found.effect) == ("fails", None)
+    assert found.parts == [("there are few heads", 1, 2)]
 
 
 def test_a_record_is_judged_anew(finding, coin, tmp_path):

@@ -9,7 +9,7 @@ from unspool.lab.results import Result
 
 @pytest.fixture
 def result():
-    return Result("coin", 1, False, "abc", {"heads": 0.5, "by toss": [0.0, 1.0]}, 1.5)
+    return Result("coin", 1, False, "p", "abc", {"heads": 0.5, "by toss": [0.0, 1.0]}, 1.5)
 
 
 def test_a_result_is_written_and_read(coin, result, tmp_path):
@@ -26,6 +26,12 @@ def test_other_code_has_other_results(coin, result, tmp_path, monkeypatch):
     results.write(tmp_path, coin, result)
     monkeypatch.setattr(results, "code_version", lambda claim: "another")
     assert results.read(tmp_path, coin, 1, False, warn=pytest.fail) is None
+    assert results.read(tmp_path, coin, 1, False, warn=pytest.fail, older=True) == result
+
+
+def test_another_plan_has_other_results(coin, result, tmp_path):
+    results.write(tmp_path, coin, result)
+    assert results.read(tmp_path, replace(coin, matters=0.2), 1, False, warn=pytest.fail) is None
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"claim": "coin"}', "\x00"])

@@ -3,8 +3,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from unspool.lab.results import findings
-from unspool.lab.running import measure_once, run
+from unspool.lab.claims import CLAIMS
+from unspool.lab.results import findings, write
+from unspool.lab.running import estimated_seconds, measure_once, run
 
 
 def measured_seeds(claim, seeds, folder, **options):
@@ -15,7 +16,7 @@ def measured_seeds(claim, seeds, folder, **options):
         seen.append(seed)
         return claim.measure(seed, quick, progress)
 
-    measure.__module__ = claim.measure.__module__
+    measure.__module__, measure.__name__ = claim.measure.__module__, claim.measure.__name__
     list(run([replace(claim, measure=measure)], seeds, folder=folder, **options))
     return seen
 
@@ -31,13 +32,35 @@ def test_every_seed_is_measured_once(coin, tmp_path):
     assert measured_seeds(coin, [1], tmp_path, again=True) == [1]
 
 
+def test_the_default_is_the_number_of_seeds_that_the_claim_registered(coin, edge, tmp_path):
+    done = list(run([coin, edge], folder=tmp_path))
+    assert [seed for claim, seed, _ in done if claim is coin] == list(range(101, 111))
+    assert [seed for claim, seed, _ in done if claim is edge] == [101, 102, 103]
+    assert len(list(run([coin], folder=tmp_path, quick=True))) == 1
+
+
+def test_processes_give_the_same_numbers(tmp_path):
+    chosen = [it for it in CLAIMS if it.name in ("attention_loss_bounds", "likelihood_trap")]
+    for jobs in (1, 2):
+        done = list(run(chosen, [101], folder=tmp_path / str(jobs), quick=True, jobs=jobs))
+        assert [error for _, _, error in done] == [None, None]
+    one, two = (findings(chosen, [101], folder=tmp_path / name, quick=True) for name in "12")
+    assert [it.runs for it in one] == [it.runs for it in two]
+
+
+def test_the_estimate_is_the_time_of_the_last_measurement(coin, tmp_path):
+    assert estimated_seconds(tmp_path, coin, 101, False) == coin.seconds
+    write(tmp_path, coin, replace(measure_once(coin, 101, False), seconds=7.5))
+    assert estimated_seconds(tmp_path, coin, 101, False) == 7.5
+
+
 def test_results_before_a_kill_are_kept(coin, tmp_path):
     def killed(seed, quick, progress):
         if seed == 2:
             raise KeyboardInterrupt
         return coin.measure(seed, quick, progress)
 
-    killed.__module__ = coin.measure.__module__
+    killed.__module__, killed.__name__ = coin.measure.__module__, coin.measure.__name__
     with pytest.raises(KeyboardInterrupt):
         list(run([replace(coin, measure=killed)], [1, 2], folder=tmp_path))
     assert measured_seeds(coin, [1, 2], tmp_path) == [2]

@@ -1,5 +1,6 @@
 import sys
 
+import pytest
 from matplotlib.figure import Figure
 
 from unspool.plots.seeds import bars, chart, draw_curves, lines
@@ -10,14 +11,19 @@ RUNS = [
 ]
 
 
-def test_bars_are_means_with_a_dot_per_run():
+def test_bars_are_means_with_intervals_and_a_dot_per_run():
     figure = Figure()
     chart(bars({"a": "one", "b": "two"}, "share", limit=3.5))(figure, RUNS)
     (axes,) = figure.axes
     assert [bar.get_width() for bar in axes.patches] == [1.5, 4.0]
     assert axes.lines[0].get_xdata().tolist() == [1.0, 2.0, 3.0, 5.0]
     assert [it.get_text() for it in axes.get_yticklabels()] == ["one", "two"]
-    assert axes.lines[1].get_xdata() == [3.5, 3.5]
+    assert axes.lines[-1].get_xdata() == [3.5, 3.5]
+    (interval,) = axes.collections
+    ends = [segment[:, 0].tolist() for segment in interval.get_segments()]
+    assert ends[0] == pytest.approx(
+        [1.5 - 12.706 / 2, 1.5 + 12.706 / 2], abs=1e-3
+    )  # t with one degree of freedom
     assert axes.get_xlabel() == "share"
 
 
@@ -28,7 +34,8 @@ def test_lines_are_means_with_a_band():
     )
     axes, _ = figure.axes
     assert axes.lines[0].get_ydata().tolist() == [2.0, 2.0]
-    assert axes.collections[0].get_paths()[0].vertices[:, 1].max() == 3.0
+    # Means 2 and 2; the first point has standard error 1, and t₀.₉₇₅(1) = 12.706.
+    assert axes.collections[0].get_paths()[0].vertices[:, 1].max() == pytest.approx(14.706, abs=1e-3)
     assert [it.get_text() for it in axes.get_xticklabels()] == ["begin", "end"]
 
 

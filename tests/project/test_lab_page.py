@@ -1,6 +1,7 @@
-"""docs/lab.md follows the committed numbers of docs/lab.json and the current criteria."""
+"""docs/lab.md follows the committed numbers of docs/lab.json and the registered plans."""
 
 from unspool.lab.claims import CLAIMS
+from unspool.lab.registry import digest
 from unspool.lab.report import FIGURES, markdown_page
 from unspool.lab.results import findings_of_file
 
@@ -11,14 +12,17 @@ def test_the_page_follows_the_numbers(root):
     assert page == markdown_page(found), "run `make docs`"
 
 
-def test_every_claim_was_run_in_full_and_has_its_figure(root):
+def test_results_are_complete_and_have_figures(root):
     for it in findings_of_file(root / "docs/lab.json", CLAIMS):
-        assert it.results, it.claim.name
-        assert not any(result.quick for result in it.results)
-        assert (root / "docs" / FIGURES / f"{it.claim.name}.svg").exists()
-    assert len(CLAIMS) >= 25
+        assert it.verdict not in ("incomplete", "quick run"), it.claim.name
+        assert (root / "docs" / FIGURES / f"{it.claim.name}.svg").exists() == bool(it.results), it.claim.name
+
+
+def test_no_result_follows_an_older_plan(root):
+    for it in findings_of_file(root / "docs/lab.json", CLAIMS):
+        assert {result.plan for result in it.results} <= {digest(it.claim.plan())}, it.claim.name
 
 
 def test_no_figure_is_left_of_a_claim_that_is_gone(root):
     drawn = {path.stem for path in (root / "docs" / FIGURES).iterdir()}
-    assert drawn == {claim.name for claim in CLAIMS}
+    assert drawn <= {claim.name for claim in CLAIMS}

@@ -5,34 +5,35 @@ from __future__ import annotations
 import argparse
 import json
 import traceback
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unspool.cli.output import Result, check_output, print_json, print_message, progress_bar, reserve_file
-from unspool.cli.parser import CommandGroup, command, natural, option
+from unspool.cli.parser import CommandGroup, command, natural, option, positive
 from unspool.config import suggest
 from unspool.errors import escape_json
 
 if TYPE_CHECKING:
-    from unspool.lab.claim import Claim
+    from unspool.lab.claim import Experiment
     from unspool.lab.results import Finding
 
-SEEDS = (1, 2, 3)
 LIST_EXAMPLES = """examples:
   unspool lab list
   unspool lab list --json
 """
 RUN_EXAMPLES = """examples:
   unspool lab run greedy_trigram
-  unspool lab run likelihood_trap degeneration --seeds 1 2 3 4 5
-  unspool lab run --all
-  unspool lab run --all --quick --json
+  unspool lab run --all --jobs 2
+  unspool lab run --stale
+  unspool lab run --all --quick
 
-Each claim takes seconds to a minute on one core. Every result is saved at once, by claim, size,
-seed and code version: repeat an interrupted command to continue. `unspool lab list --quick` lists
-quick runs, which `unspool lab list` leaves out. The exit status is 1 if an experiment failed; a
-claim that is not reproduced is a result, not a failure.
+A claim has 10 seeds or more, of seconds each; the estimated time is shown before the run. Every
+result is saved at once, with the registered plan and the code that it depends on: repeat an
+interrupted command to continue. --stale measures only what other code or another plan has
+measured. --quick takes three minutes in all and means nothing: it shows that everything runs. The
+exit status is 1 if an experiment or a check failed; a contradicted claim is a result.
 """
 REPORT_EXAMPLES = """examples:
   unspool lab report --markdown lab.md
@@ -49,29 +50,26 @@ def _add_result_options(parser: argparse.ArgumentParser) -> None:
         "--seeds",
         type=natural,
         nargs="+",
-        default=list(SEEDS),
         metavar="N",
-        help="measure once per seed (default: 1 2 3; with --quick 1)",
+        help="seeds (default: the number that each claim registered, from 101 on; with --quick 101)",
     )
     parser.add_argument(
-        "--quick", action="store_true", help="seconds instead of minutes; too small for a verdict"
+        "--quick", action="store_true", help="seconds instead of minutes; the numbers mean nothing"
     )
     parser.add_argument(
         "--folder", type=Path, metavar="FOLDER", help="folder of the results (default: in the user's cache)"
     )
 
 
-def chosen_seeds(args: argparse.Namespace) -> list[int]:
-    """The given seeds, each once."""
-    if args.quick and list(args.seeds) == list(SEEDS):
-        return [1]
-    return list(dict.fromkeys(args.seeds))
+def chosen_seeds(args: argparse.Namespace) -> list[int] | None:
+    """The given seeds, each once, or None for those of each claim."""
+    return list(dict.fromkeys(args.seeds)) if args.seeds else None
 
 
-def chosen_claims(names: Sequence[str], everything: bool, claims: Sequence[Claim]) -> list[Claim]:
+def chosen_claims(names: Sequence[str], everything: bool, claims: Sequence[Experiment]) -> list[Experiment]:
     """The named claims, in the order of `claims`."""
     if everything == bool(names):
-        raise ValueError("name the claims to run, or give --all; `unspool lab list` shows them")
+        raise ValueError("name the claims to run, or give --all or --stale; `unspool lab list` shows them")
     known = [claim.name for claim in claims]
     for name in names:
         if name not in known:
@@ -80,7 +78,7 @@ def chosen_claims(names: Sequence[str], everything: bool, claims: Sequence[Claim
 
 
 def stored_findings(
-    args: argparse.Namespace, claims: Sequence[Claim], warn: Callable[[str], None] = print_message
+    args: argparse.Namespace, claims: Sequence[Experiment], warn: Callable[[str], None] = print_message
 ) -> list[Finding]:
     """The results that were measured so far."""
     from unspool.lab.results import findings, results_folder
@@ -100,8 +98,8 @@ def list_claims(args: argparse.Namespace) -> Result:
 
     findings = stored_findings(args, CLAIMS)
     lines = (
-        f"{finding.claim.name:22} {finding.verdict:{22 if args.quick else 15}} {finding.claim.statement}"
-        for finding in findings
+        f"{each.claim.name:22} {each.verdict + ' (stale)' * each.is_stale:20} {each.claim.statement}"
+        for each in findings
     )
     return Result(map(_listed, findings), lines)
 
@@ -110,11 +108,10 @@ def _listed(finding: Finding) -> dict[str, Any]:
     claim = finding.claim
     return {
         "name": claim.name,
-        "statement": claim.statement,
-        "source": claim.source,
-        "measured": claim.measured,
-        "criterion": list(claim.criterion),
+        "plan": claim.plan(),
         "verdict": finding.verdict,
+        "effect": finding.record()["effect"],
+        "stale": finding.is_stale,
         "seeds": [result.seed for result in finding.results],
     }
 
@@ -126,6 +123,8 @@ def _listed(finding: Finding) -> dict[str, Any]:
     RUN_EXAMPLES,
     option("names", metavar="CLAIM", nargs="*", help="names of claims; see `unspool lab list`"),
     option("--all", action="store_true", help="run every claim"),
+    option("--stale", action="store_true", help="run the claims whose results are stale"),
+    option("--jobs", type=positive, default=1, metavar="N", help="number of processes (default: 1)"),
     _add_result_options,
     option("--again", action="store_true", help="measure again what was measured before"),
     json="one JSON object per claim, with all numbers",
@@ -134,23 +133,32 @@ def run_claims(args: argparse.Namespace) -> int:
     """Measure claims and print their verdicts."""
     from unspool.lab.claims import CLAIMS
     from unspool.lab.results import results_folder
-    from unspool.lab.running import run as measure
+    from unspool.lab.running import estimated_seconds, pairs, run as measure
 
-    claims, seeds = chosen_claims(args.names, args.all, CLAIMS), chosen_seeds(args)
-    places = {claim.name: place for place, claim in enumerate(claims)}
+    claims = chosen_claims(args.names, args.all or args.stale, CLAIMS)
+    if args.stale:
+        claims = [it.claim for it in stored_findings(args, claims) if it.is_stale]
+    folder, seeds = results_folder(args.folder), chosen_seeds(args)
+    todo = pairs(claims, seeds, args.quick)
+    seconds = {(it.name, seed): estimated_seconds(folder, it, seed, args.quick) for it, seed in todo}
+    left, shares = Counter(it.name for it, _ in todo), dict.fromkeys(seconds, 0.0)
+    minutes = sum(seconds.values()) / 60 / args.jobs
+    print_message(f"{len(todo)} measurements, about {minutes:.0f} minutes without known results")
     failures: list[str] = []
-    with progress_bar(len(claims) * len(seeds), "") as bar:
+    with progress_bar(round(sum(seconds.values())), "") as bar:
 
-        def progress(claim: Claim, seed: int, share: float) -> None:
-            done = places[claim.name] * len(seeds) + seeds.index(seed) + share
-            bar.update(done, description=f"{claim.name}, seed {seed}")
+        def progress(claim: Experiment, seed: int, share: float) -> None:
+            shares[claim.name, seed] = share
+            done = sum(seconds[key] * share for key, share in shares.items())
+            bar.update(done, description=f"{claim.name}, seed {seed}; seconds")
 
         for claim, seed, error in measure(
             claims,
             seeds,
-            folder=results_folder(args.folder),
+            folder=folder,
             quick=args.quick,
             again=args.again,
+            jobs=args.jobs,
             progress=progress,
             warn=print_message,
         ):
@@ -158,25 +166,30 @@ def run_claims(args: argparse.Namespace) -> int:
                 if args.debug:
                     traceback.print_exception(error)
                 failures.append(f"{claim.name}, seed {seed}: {type(error).__name__}: {error}")
-            if seed == seeds[-1]:
-                _print_finding(args, claim)
+            left[claim.name] -= 1
+            if not left[claim.name] and _print_finding(args, claim) == "fails":
+                failures.append(f"{claim.name}: the check does not hold")
     for failure in failures:
         print_message(f"failed: {failure}")
     return 1 if failures else 0
 
 
-def _print_finding(args: argparse.Namespace, claim: Claim) -> None:
+def _print_finding(args: argparse.Namespace, claim: Experiment) -> str:
     from unspool.lab.claim import silent
+    from unspool.lab.report import effect_line
 
     (finding,) = stored_findings(args, [claim], silent)
     if args.json:
         print_json(finding.record())
-        return
+        return finding.verdict
     print(f"{claim.name}: {finding.verdict}\n  {claim.statement}", flush=True)
+    if finding.effect:
+        print(f"  {effect_line(finding)}")
     for words, held, seeds in finding.parts:
         print(f"  {held} of {seeds} seeds: {words}")
     for name, spread in finding.spreads.items():
         print(f"    {name}: {spread}", flush=True)
+    return finding.verdict
 
 
 # ---- report
@@ -206,6 +219,10 @@ def report_claims(args: argparse.Namespace) -> int:
         findings = findings_of_file(args.file, CLAIMS) if args.file else stored_findings(args, CLAIMS)
         if missing := [finding.claim.name for finding in findings if not finding.results]:
             print_message(f"not measured yet: {', '.join(missing)}; run: unspool lab run --all")
+        if stale := [finding.claim.name for finding in findings if finding.is_stale]:
+            print_message(
+                f"stale, because code or plan changed: {', '.join(stale)}; run: unspool lab run --stale"
+            )
         if args.markdown:
             write_figures(findings, args.markdown)
             args.markdown.write_text(markdown_page(findings), encoding="utf-8")

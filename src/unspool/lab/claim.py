@@ -1,28 +1,33 @@
-"""A claim: its statement and source, the measurement, and the criterion for its reproduction.
+"""What the lab runs: claims about the world, and checks of the code.
 
-    reproduced       every part of the criterion holds with every seed
-    not reproduced   no part of it holds with any seed
-    mixed            otherwise
+A claim registers one primary effect before it is measured (`registry`). Its verdict follows from the 95 %
+interval of that effect over seeds, and over prompts or pairs within seeds (`inference`):
 
-The criterion is written beside the measurement.
+    supported      the interval lies above `matters`, the smallest effect that matters
+    contradicted   the interval lies below `contradicted_below`
+    cannot tell    otherwise
+
+A check is a theorem or an identity: it confirms the code, not the world. It holds if every part of its
+criterion holds with every seed.
 """
 
 from __future__ import annotations
 
-import hashlib
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any, Literal, TypeVar
+
+from unspool.lab.inference import Effect, estimate, power
 
 T = TypeVar("T")
 Number = float | list[float]
 Numbers = Mapping[str, Number]
-"""The measurements of one seed. A list is a curve for the figure, not for tables."""
-Verdict = Literal["reproduced", "not reproduced", "mixed", "not run", "no verdict (quick run)"]
+"""The measurements of one seed. A list is a curve for the figure, not for tables.
+
+`effect` is the primary effect of a claim: one number, or one for each unit (prompt, text, pair)."""
+Verdict = Literal[
+    "supported", "contradicted", "cannot tell", "holds", "fails", "incomplete", "not run", "quick run"
+]
 Progress = Callable[[float], None]
 """Called with the progress, from 0 to 1."""
 Measure = Callable[[int, bool, Progress], Numbers]
@@ -31,6 +36,9 @@ Draw = Callable[[Any, Sequence[Numbers]], None]
 """Draws the numbers of all seeds onto a matplotlib Figure."""
 Criterion = Mapping[str, Callable[[Any], bool]]
 """A condition in words → the same as a function of the numbers of one seed."""
+
+FIRST_SEED = 101
+"""Seeds 1 to 20 were used while the experiments were set up."""
 
 LECTURE = "He He, Neural Sequence Generation (lecture, New York University, 2024)"
 PROBLEMS = "McAllester, Problems for Language Modeling, Translation and Attention"
@@ -55,9 +63,9 @@ def points(label: str, xs: Sequence[float], curves: Mapping[str, Sequence[float]
     return {label.format(name, x): y for name, ys in curves.items() for x, y in zip(xs, ys, strict=False)}
 
 
-@dataclass(frozen=True)
-class Claim:
-    """A claim with its experiment."""
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """A statement and the function that measures it."""
 
     name: str
     statement: str
@@ -65,55 +73,111 @@ class Claim:
     """The document that makes the claim, and the section."""
     measured: str
     """The experiment in words."""
-    criterion: Criterion
     measure: Measure
     draw: Draw
+    seeds: int
+    """The number of seeds of a complete run."""
+    seconds: float = 5.0
+    """Processor time of one seed, for the first estimate of the remaining time."""
     limits: str = ""
     """Limits of the experiment."""
     size: tuple[float, float] = (6.4, 3.0)
     """Size of the figure in inches."""
+
+    def default_seeds(self, quick: bool) -> list[int]:
+        """Return the seeds of a complete run, or the first of them."""
+        return [FIRST_SEED + at for at in range(1 if quick else self.seeds)]
+
+    def plan(self) -> dict[str, Any]:
+        """Return everything that is registered, as JSON data."""
+        keys = ("statement", "source", "measured", "seeds")
+        return {"kind": type(self).__name__.lower(), **{key: getattr(self, key) for key in keys}}
+
+    def verdict(self, runs: Sequence[Numbers]) -> Verdict:
+        """Return the verdict of complete runs."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim(Experiment):
+    """A claim about the world, decided by the interval of one effect."""
+
+    primary: str
+    """The effect in words. Positive values support the claim."""
+    matters: float
+    """The smallest effect that matters."""
+    contradicted_below: float = 0.0
+    """An interval below this value contradicts the claim."""
+    unit: str = "seed"
+    """What the numbers of `effect` in one seed are: one of the seed itself, or one of each prompt, …"""
+    crossed: int = 0
+    """How many units there are if all seeds have the same ones."""
+    assumed: tuple[float, float]
+    """The effect, and its standard deviation between seeds or common units, for which `power` is computed."""
+    secondary: tuple[str, ...] = ()
+    """Other numbers that were to be reported; they have no influence on the verdict."""
+
+    @property
+    def power(self) -> float:
+        """The probability of the verdict "supported" if the assumed effect and deviation are true."""
+        effect, deviation = self.assumed
+        return power(effect - self.matters, deviation, min(self.seeds, self.crossed or self.seeds))
+
+    def plan(self) -> dict[str, Any]:
+        """Return everything that is registered, as JSON data."""
+        keys = ("primary", "matters", "contradicted_below", "unit", "crossed")
+        own = {key: getattr(self, key) for key in keys}
+        lists = {"assumed": list(self.assumed), "secondary": list(self.secondary)}
+        return {**super().plan(), **own, **lists, "power": round(self.power, 3)}
+
+    def effect(self, runs: Sequence[Numbers]) -> Effect | None:
+        """Return the effect with its interval; None without runs."""
+        return estimate([run["effect"] for run in runs], crossed=bool(self.crossed)) if runs else None
+
+    def verdict(self, runs: Sequence[Numbers]) -> Verdict:
+        """Return the verdict of complete runs."""
+        found = self.effect(runs)
+        if found is None:
+            return "not run"
+        if len(runs) < self.seeds:
+            return "incomplete"
+        if found.low > self.matters:
+            return "supported"
+        return "contradicted" if found.high < self.contradicted_below else "cannot tell"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check(Experiment):
+    """A theorem or an identity, which must hold with every seed."""
+
+    criterion: Criterion
+
+    def plan(self) -> dict[str, Any]:
+        """Return everything that is registered, as JSON data."""
+        return {**super().plan(), "criterion": list(self.criterion)}
 
     def held(self, runs: Sequence[Numbers]) -> list[list[bool]]:
         """Return for every part and seed whether it holds."""
         return [[bool(holds(numbers)) for numbers in runs] for holds in self.criterion.values()]
 
     def verdict(self, runs: Sequence[Numbers]) -> Verdict:
-        """Return the verdict over all seeds."""
-        held = [each for row in self.held(runs) for each in row]
-        if not held:
+        """Return the verdict of complete runs."""
+        if not runs:
             return "not run"
-        return "reproduced" if all(held) else "mixed" if any(held) else "not reproduced"
+        if not all(all(row) for row in self.held(runs)):
+            return "fails"
+        return "holds" if len(runs) >= self.seeds else "incomplete"
 
 
-def claim(
-    statement: str, *, source: str, measured: str, criterion: Criterion, draw: Draw, **others: Any
-) -> Callable[[Measure], Claim]:
+def claim(statement: str, *, seeds: int = 10, **others: Any) -> Callable[[Measure], Claim]:
     """Make a claim of the function that measures it; its name is that of the function."""
     return lambda measure: Claim(
-        measure.__name__, statement, source, measured, criterion, measure, draw, **others
+        name=measure.__name__, statement=statement, measure=measure, seeds=seeds, **others
     )
 
 
-PACKAGE = Path(__file__).resolve().parents[1]
-EXCLUDED = ("cli", "serve", "integrations", "lab")
-
-
-def code_version(claim: Claim) -> str:
-    """Return a fingerprint of the code that the numbers of a claim can depend on: 12 hexadecimal digits.
-
-    It covers the claim's module, torch's version, `small_models` and the package without the command line,
-    the server, the integrations and the lab.
-    """
-    module = Path(str(sys.modules[claim.measure.__module__].__file__)).read_text(encoding="utf-8")
-    parts = [_package(PACKAGE), version("torch"), module]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
-
-
-@cache
-def _package(folder: Path) -> str:
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*.py")):
-        name = path.relative_to(folder)
-        if name.parts[0] not in EXCLUDED or path.name == "small_models.py":
-            digest.update(name.as_posix().encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()
+def check(statement: str, *, seeds: int = 3, **others: Any) -> Callable[[Measure], Check]:
+    """Make a check of the function that measures it; its name is that of the function."""
+    return lambda measure: Check(
+        name=measure.__name__, statement=statement, measure=measure, seeds=seeds, **others
+    )

@@ -3,47 +3,74 @@
 from __future__ import annotations
 
 import tempfile
+import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from unspool.lab.claim import Check, Claim
+from unspool.lab.registry import latest, registered
 from unspool.lab.results import Finding
 from unspool.plots.canvas import canvas
 
 MARKS = {
-    "reproduced": "✔",
-    "mixed": "≈",
-    "not reproduced": "✘",
+    "supported": "✔",
+    "contradicted": "✘",
+    "cannot tell": "?",
+    "holds": "✔",
+    "fails": "✘",
+    "incomplete": "–",
     "not run": "–",
-    "no verdict (quick run)": "–",
+    "quick run": "–",
 }
 FIGURES = "img/lab"
-HEADER = """# The claims, measured again
+REGISTER = "../src/unspool/lab/registrations.json"
+HEADER = f"""# The claims, measured again
 
 Each claim of the papers and lectures behind this library is a small experiment in
-[src/unspool/lab/claims](../src/unspool/lab/claims/__init__.py), with what is measured and the criterion by
-which it counts as reproduced. Some criteria and set-ups were changed after a first result; the
-[lab log](lab-log.md) lists them. This page is written by
+[src/unspool/lab/claims](../src/unspool/lab/claims/__init__.py). A claim registered its primary effect, the
+smallest effect that matters, the number of seeds and what would contradict it before the runs of this page;
+all versions are in the [register]({REGISTER}). Results of earlier versions with seeds 1 to 3 were known when
+these plans were written, so the plans are not blind; the seeds of this page (101 and on) are new.
 
+- **supported** (✔): the 95 % interval of the effect lies above the smallest effect that matters
+- **contradicted** (✘): the interval lies below the registered limit, 0 unless the claim says otherwise
+- **cannot tell** (?): neither
+- **not run** (–): not measured yet under the registered plan
+
+Intervals come from seeds, and from prompts or texts within seeds
+([inference.py](../src/unspool/lab/inference.py)). There is one test per claim and no correction for their
+number: of 20 effects exactly as large as matters, about one in 40 would be called supported. Secondary
+quantities have intervals and no verdict. All experiments are small: artificial languages, built-in models,
+and models that train for seconds; a verdict is about them. This page is written by
+
+    unspool lab run --all --jobs 2
+    unspool lab report --json > docs/lab.json
     unspool lab report --from docs/lab.json --markdown docs/lab.md
-
-from numbers that `unspool lab run --all` has measured and `unspool lab report --json` has written. A claim is
-reproduced (✔) if every part of its criterion holds with every seed, not reproduced (✘) if no part holds with
-any seed, and mixed (≈) otherwise. All experiments are small: artificial languages, the built-in models, and
-models that train for seconds. Results may differ for larger models.
 """
 
 
 def markdown_page(findings: Sequence[Finding]) -> str:
     """Return the report as Markdown; `write_figures` writes its figures."""
-    rows = [
-        f"| {MARKS[it.verdict]} | [{_cell(it.claim.statement)}](#{it.claim.name.replace('_', '-')}) | "
-        f"{_cell(it.claim.source)} |"
-        for it in findings
-    ]
-    table = "\n".join(["| | claim | source |", "|---|---|---|", *rows])
-    summary = f"**{len(findings)} claims: {_verdict_counts(findings)}.** {seeds_summary(findings)}"
-    return "\n".join([HEADER, summary, "", table, "", *map(_markdown_section, findings)])
+    claims = [it for it in findings if not isinstance(it.claim, Check)]
+    checks = [it for it in findings if isinstance(it.claim, Check)]
+    parts = [HEADER]
+    if claims:
+        parts += [f"## Claims\n\n{len(claims)} claims: {_verdict_counts(claims)}. {seeds_summary(claims)}\n"]
+        parts += ["| | claim | effect (95 % interval) | matters from |\n|---|---|---|---|"]
+        parts += [
+            f"| {MARKS[it.verdict]} {it.verdict} | {_link(it)} | {it.effect or '–'} | {it.claim.matters:g} |"
+            for it in claims
+            if isinstance(it.claim, Claim)
+        ]
+    if checks:
+        parts += [f"\n## Checks of the code\n\n{len(checks)} checks: {_verdict_counts(checks)}. They are "]
+        parts[-1] += "theorems and identities: they confirm the code, not the world.\n"
+        parts += ["| | check | source |\n|---|---|---|"]
+        parts += [
+            f"| {MARKS[it.verdict]} {it.verdict} | {_link(it)} | {_cell(it.claim.source)} |" for it in checks
+        ]
+    return "\n".join([*parts, "", *map(_markdown_section, findings)])
 
 
 def write_figures(findings: Sequence[Finding], page: Path) -> None:
@@ -54,10 +81,15 @@ def write_figures(findings: Sequence[Finding], page: Path) -> None:
 
 
 def draw_finding(finding: Finding, path: Path) -> None:
-    """Write the figure of a claim to a file."""
+    """Write the figure of a claim to a file, with the statement and the effect as its title."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with canvas(path, *finding.claim.size) as figure:
+    (width, height), words = finding.claim.size, [finding.claim.statement]
+    if finding.effect:
+        words += [f"{finding.verdict}: {effect_line(finding)}"]
+    title = "\n".join(line for text in words for line in textwrap.wrap(text, round(16 * width)))
+    with canvas(path, width, height + 0.15 * (title.count("\n") + 1)) as figure:
         finding.claim.draw(figure, finding.runs)
+        figure.suptitle(title, fontsize=8)
 
 
 def figure_svg(finding: Finding) -> str:
@@ -69,13 +101,21 @@ def figure_svg(finding: Finding) -> str:
     return svg[svg.index("<svg") :]
 
 
+def effect_line(finding: Finding) -> str:
+    """Return the primary effect with its interval in words."""
+    claim, effect = finding.claim, finding.effect
+    assert isinstance(claim, Claim)
+    assert effect is not None
+    each = "" if claim.unit == "seed" else f", {effect.units} numbers ({claim.unit}s)"
+    return f"{claim.primary}: {effect}; matters from {claim.matters:g}; {effect.seeds} seeds{each}"
+
+
 def seeds_summary(findings: Sequence[Finding]) -> str:
-    """List the seeds and the time that the measurements took."""
-    seeds = sorted({result.seed for it in findings for result in it.results})
+    """Tell the time that the measurements took."""
     seconds = sum(result.seconds for it in findings for result in it.results)
-    if not seeds:
+    if not seconds:
         return "Nothing has been run yet."
-    return f"Seeds {', '.join(map(str, seeds))}; {seconds / 60:.0f} minutes of one core in all."
+    return f"{sum(len(it.results) for it in findings)} measurements, {seconds / 60:.0f} minutes of one core."
 
 
 def _verdict_counts(findings: Sequence[Finding]) -> str:
@@ -85,19 +125,51 @@ def _verdict_counts(findings: Sequence[Finding]) -> str:
 
 def _markdown_section(it: Finding) -> str:
     claim, title = it.claim, it.claim.name.replace("_", " ")
-    lines = [f"## {title}", "", f"**{claim.statement}** *{claim.source}.*", ""]
-    lines += [f"{MARKS[it.verdict]} **{it.verdict}**. {claim.measured}", ""]
+    lines = [f"## {title}", "", f"**{claim.statement}** *{claim.source}.*", "", claim.measured, ""]
     lines += [claim.limits, ""] if claim.limits else []
-    lines += ["| counts as reproduced if | held |", "|---|---|"]
-    lines += [f"| {_cell(words)} | {held} of {seeds} seeds |" for words, held, seeds in it.parts]
+    if isinstance(claim, Claim):
+        lines += [f"Primary effect: {claim.primary}. {_plan(claim)}", ""]
+        result = f": {it.effect}, {it.effect.seeds} seeds" if it.effect else ""
+        lines += [f"{MARKS[it.verdict]} **{it.verdict}**{result}. {_registration(it)}"]
+    else:
+        lines += [f"{MARKS[it.verdict]} **{it.verdict}**. {_registration(it)}", ""]
+        lines += ["| holds if | held |", "|---|---|"]
+        lines += [f"| {_cell(words)} | {held} of {seeds} seeds |" for words, held, seeds in it.parts]
     if it.results:
         lines += ["", f"![{title}: {_cell(claim.statement)}]({FIGURES}/{claim.name}.svg)", ""]
-        lines += ["| measured | mean ± standard deviation | least to most |", "|---|---|---|"]
+        lines += ["| measured | mean (95 % interval over seeds) | least to most |", "|---|---|---|"]
         lines += [
             f"| {_cell(name)} | {each} | {each.least:.4g} to {each.most:.4g} |"
             for name, each in it.spreads.items()
         ]
     return "\n".join([*lines, ""])
+
+
+def _plan(claim: Claim) -> str:
+    effect, deviation = claim.assumed
+    each = f"of {claim.crossed} common {claim.unit}s" if claim.crossed else "of seeds"
+    return (
+        f"It matters from {claim.matters:g}; an interval below {claim.contradicted_below:g} contradicts the "
+        f"claim. {claim.seeds} seeds: the power is {claim.power:.2f} for an effect of {effect:g} with a "
+        f"standard deviation {each} of {deviation:g}."
+    )
+
+
+def _registration(it: Finding) -> str:
+    version = latest(it.claim)
+    if version is None:
+        return "Not registered."
+    number, versions = version["version"], registered()[it.claim.name]
+    text = f"Version {number} of the plan, registered {version['date']}, hash {version['hash']}."
+    if number > 1:
+        text += f" Changed since version {number - 1}: {versions[-1]['why']}"
+    if it.results:
+        text += f" Code {it.results[0].code}."
+    return text
+
+
+def _link(it: Finding) -> str:
+    return f"[{_cell(it.claim.statement)}](#{it.claim.name.replace('_', '-')})"
 
 
 def _cell(text: str) -> str:

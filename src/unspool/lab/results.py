@@ -1,7 +1,7 @@
 """Results of claims: one file per claim and seed, so that a crash loses at most one measurement.
 
-The file name contains the claim, the size, the seed and the fingerprint of the code. `Finding` combines the
-results of a claim over seeds.
+A result names the plan that was registered and the code that it depends on. It is stale if either has
+changed. `Finding` combines the results of a claim over seeds.
 """
 
 from __future__ import annotations
@@ -11,11 +11,15 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from unspool.io import cache_folder, new_file
-from unspool.lab.claim import Claim, Numbers, Verdict, code_version, silent
+from unspool.lab.claim import Check, Claim, Experiment, Numbers, Verdict, silent
+from unspool.lab.dependencies import code_version
+from unspool.lab.inference import Effect, t_interval
+from unspool.lab.registry import digest
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,10 @@ class Result:
     claim: str
     seed: int
     quick: bool
-    version: str
+    plan: str
+    """Fingerprint of the registered plan."""
+    code: str
+    """Fingerprint of the code (`dependencies`)."""
     numbers: Numbers
     seconds: float
     """Processor time."""
@@ -36,13 +43,16 @@ def results_folder(chosen: Path | None = None) -> Path:
     return chosen or cache_folder() / "lab"
 
 
-def result_path(folder: Path, claim: Claim, seed: int, quick: bool) -> Path:
-    """Return the path of the result of the current code."""
-    size = "quick" if quick else "full"
-    return folder / f"{claim.name}-{size}-seed{seed}-{code_version(claim)}.json"
+def result_path(folder: Path, claim: Experiment, seed: int, quick: bool) -> Path:
+    """Return the path of the result of the current plan and code."""
+    return folder / f"{_prefix(claim, seed, quick)}-{digest(claim.plan())[:6]}-{code_version(claim)}.json"
 
 
-def write(folder: Path, claim: Claim, result: Result) -> None:
+def _prefix(claim: Experiment, seed: int | str, quick: bool) -> str:
+    return f"{claim.name}-{'quick' if quick else 'full'}-seed{seed}"
+
+
+def write(folder: Path, claim: Experiment, result: Result) -> None:
     """Write a result atomically."""
     check(result)
     path = result_path(folder, claim, result.seed, result.quick)
@@ -50,9 +60,23 @@ def write(folder: Path, claim: Claim, result: Result) -> None:
         fresh.write_text(json.dumps(asdict(result), indent=1), encoding="utf-8")
 
 
-def read(folder: Path, claim: Claim, seed: int, quick: bool, *, warn: Callable[[str], None]) -> Result | None:
-    """Read a result; None if it is missing, or, with a warning, damaged."""
+def read(
+    folder: Path,
+    claim: Experiment,
+    seed: int,
+    quick: bool,
+    *,
+    warn: Callable[[str], None],
+    older: bool = False,
+) -> Result | None:
+    """Read a result; None if it is missing, or, with a warning, damaged.
+
+    `older` accepts the newest result of older code or an older plan if there is none of the current.
+    """
     path = result_path(folder, claim, seed, quick)
+    if older and not path.exists():
+        others = folder.glob(f"{_prefix(claim, seed, quick)}-*.json")
+        path = max(others, key=lambda it: it.stat().st_mtime, default=path)
     try:
         result = result_of(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
@@ -68,7 +92,8 @@ def read(folder: Path, claim: Claim, seed: int, quick: bool, *, warn: Callable[[
 
 def result_of(record: Any) -> Result:
     """Make a result from JSON; raise a ValueError if it is not one."""
-    fields = {"claim": str, "seed": int, "quick": bool, "version": str, "numbers": dict, "seconds": float}
+    fields = {"claim": str, "seed": int, "quick": bool, "plan": str, "code": str, "numbers": dict}
+    fields |= {"seconds": float}
     if not isinstance(record, Mapping) or set(record) != set(fields):
         raise ValueError(f"expected the fields {', '.join(fields)}")
     for key, kind in fields.items():
@@ -90,25 +115,25 @@ def check(result: Result) -> Result:
 
 @dataclass(frozen=True)
 class Spread:
-    """One number over all seeds."""
+    """One number over all seeds, with the t interval of its mean."""
 
     mean: float
-    deviation: float
-    """Standard deviation; 0 for one seed."""
+    low: float | None
+    high: float | None
     least: float
     most: float
 
     def __str__(self) -> str:
-        if self.least == self.most:
+        if self.least == self.most or self.low is None:
             return f"{self.mean:.4g}"
-        return f"{self.mean:.4g} ± {self.deviation:.2g}"
+        return f"{self.mean:.4g} ({self.low:.3g} to {self.high:.3g})"
 
 
 @dataclass(frozen=True)
 class Finding:
     """A claim and its results, in the order of seeds."""
 
-    claim: Claim
+    claim: Experiment
     results: tuple[Result, ...]
 
     @property
@@ -120,33 +145,51 @@ class Finding:
     def verdict(self) -> Verdict:
         """The verdict of the claim; a quick run has none."""
         if any(result.quick for result in self.results):
-            return "no verdict (quick run)"
+            return "quick run"
         return self.claim.verdict(self.runs)
+
+    @cached_property
+    def effect(self) -> Effect | None:
+        """The primary effect of a claim; None for a check."""
+        return self.claim.effect(self.runs) if isinstance(self.claim, Claim) else None
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the plan or the code has changed since the measurement."""
+        now = (digest(self.claim.plan()), code_version(self.claim)) if self.results else None
+        return any((result.plan, result.code) != now for result in self.results)
 
     @property
     def parts(self) -> list[tuple[str, int, int]]:
-        """For each part of the criterion: its words, with how many seeds it held, and the number of seeds."""
+        """For each part of a check: its words, with how many seeds it held, and the number of seeds."""
+        if not isinstance(self.claim, Check):
+            return []
         rows = zip(self.claim.criterion, self.claim.held(self.runs), strict=True)
         return [(words, sum(row), len(row)) for words, row in rows]
 
     @property
     def spreads(self) -> dict[str, Spread]:
-        """Every number that all seeds have measured, without curves."""
+        """Every number that all seeds have measured, without curves; secondary quantities first."""
         runs = self.runs
         if not runs:
             return {}
-        names = [it for it, value in runs[0].items() if not isinstance(value, list)]
+        secondary = self.claim.secondary if isinstance(self.claim, Claim) else ()
+        names = [it for it, value in runs[0].items() if not isinstance(value, list) and it != "effect"]
+        names.sort(key=lambda name: secondary.index(name) if name in secondary else len(secondary))
         return {
             name: spread([run[name] for run in runs]) for name in names if all(name in run for run in runs)
         }
 
     def record(self) -> dict[str, Any]:
         """Return the finding as JSON data."""
+        effect = self.effect
         return {
             "name": self.claim.name,
+            "kind": type(self.claim).__name__.lower(),
             "statement": self.claim.statement,
             "source": self.claim.source,
             "verdict": self.verdict,
+            "effect": effect and {**asdict(effect), "low": _finite(effect.low), "high": _finite(effect.high)},
             "parts": [{"words": words, "held": held, "of": seeds} for words, held, seeds in self.parts],
             "numbers": {name: asdict(it) for name, it in self.spreads.items()},
             "results": [asdict(result) for result in self.results],
@@ -154,29 +197,34 @@ class Finding:
 
 
 def spread(values: Sequence[Any]) -> Spread:
-    """Return mean, standard deviation, minimum and maximum."""
-    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-    return Spread(statistics.fmean(values), deviation, min(values), max(values))
+    """Return the mean with its interval, minimum and maximum."""
+    low, high = map(_finite, t_interval(values))
+    return Spread(statistics.fmean(values), low, high, min(values), max(values))
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None
 
 
 def findings(
-    claims: Iterable[Claim],
-    seeds: Sequence[int],
+    claims: Iterable[Experiment],
+    seeds: Sequence[int] | None = None,
     *,
     folder: Path,
     quick: bool = False,
     warn: Callable[[str], None] = silent,
 ) -> list[Finding]:
-    """Read the results of the current code from a folder."""
+    """Read results from a folder: those of the current code, or else stale ones. Default: all seeds."""
     found = []
     for claim in claims:
-        results = (read(folder, claim, seed, quick, warn=warn) for seed in seeds)
+        chosen = claim.default_seeds(quick) if seeds is None else seeds
+        results = (read(folder, claim, seed, quick, warn=warn, older=True) for seed in chosen)
         found.append(Finding(claim, tuple(result for result in results if result is not None)))
     return found
 
 
-def findings_of_file(path: Path, claims: Iterable[Claim]) -> list[Finding]:
-    """Read the results that `unspool lab report --json` wrote, and apply the current criteria."""
+def findings_of_file(path: Path, claims: Iterable[Experiment]) -> list[Finding]:
+    """Read the results that `unspool lab report --json` wrote, and decide them anew."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         results = {

@@ -1,31 +1,37 @@
-"""Run claims seed by seed: known results are read, new ones are saved at once."""
+"""Run claims seed by seed, in one or several processes; known results are read, new ones saved at once."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from functools import partial
-from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 
 import torch
 
 from unspool.io import new_file
-from unspool.lab.claim import Claim, Progress, code_version, silent
+from unspool.lab.claim import Experiment, Number, Progress, silent
+from unspool.lab.dependencies import code_version
+from unspool.lab.registry import digest
 from unspool.lab.results import Result, read, write
+
+QUICK_SECONDS = 3.0
 
 
 def run(
-    claims: Sequence[Claim],
-    seeds: Sequence[int],
+    claims: Sequence[Experiment],
+    seeds: Sequence[int] | None = None,
     *,
     folder: Path,
     quick: bool = False,
     again: bool = False,
-    progress: Callable[[Claim, int, float], None] = silent,
+    jobs: int = 1,
+    progress: Callable[[Experiment, int, float], None] = silent,
     warn: Callable[[str], None] = silent,
-) -> Iterator[tuple[Claim, int, Exception | None]]:
+) -> Iterator[tuple[Experiment, int, Exception | None]]:
     """Measure every claim with every seed and save the results; `again` repeats known ones.
 
     Yields each claim and seed, with the error if it failed.
@@ -33,25 +39,89 @@ def run(
     with new_file(folder / ".writable") as fresh:  # raises before the work if the folder is not writable
         fresh.write_bytes(b"")
     (folder / ".writable").unlink(missing_ok=True)
-    for claim, seed in product(claims, seeds):
-        failure: Exception | None = None
-        try:
-            if again or read(folder, claim, seed, quick, warn=warn) is None:
-                write(folder, claim, measure_once(claim, seed, quick, partial(progress, claim, seed)))
-        except OSError:  # the folder is not writable: the next claim would fail as well
-            raise
-        except Exception as error:
-            failure = error
+    todo = []
+    for claim, seed in pairs(claims, seeds, quick):
+        if again or read(folder, claim, seed, quick, warn=warn) is None:
+            todo.append((claim, seed))
+        else:
+            progress(claim, seed, 1.0)
+            yield claim, seed, None
+    results = _measure_in_processes(todo, quick, jobs) if jobs > 1 else _measure(todo, quick, progress)
+    for claim, seed, result in results:
+        if isinstance(result, Result):
+            try:
+                write(folder, claim, result)
+            except ValueError as error:
+                result = error
         progress(claim, seed, 1.0)
-        yield claim, seed, failure
+        yield claim, seed, None if isinstance(result, Result) else result
 
 
-def measure_once(claim: Claim, seed: int, quick: bool, progress: Progress = silent) -> Result:
+def pairs(
+    claims: Sequence[Experiment], seeds: Sequence[int] | None, quick: bool
+) -> list[tuple[Experiment, int]]:
+    """Return every claim with every seed; the default is the claim's own number of seeds."""
+    return [
+        (claim, seed) for claim in claims for seed in (claim.default_seeds(quick) if seeds is None else seeds)
+    ]
+
+
+def estimated_seconds(folder: Path, claim: Experiment, seed: int, quick: bool) -> float:
+    """Return the processor time of the last measurement, or an estimate."""
+    known = read(folder, claim, seed, quick, warn=silent, older=True)
+    return known.seconds if known else QUICK_SECONDS if quick else claim.seconds
+
+
+Outcome = tuple[Experiment, int, Result | Exception]
+
+
+def _measure(
+    todo: Sequence[tuple[Experiment, int]], quick: bool, progress: Callable[[Experiment, int, float], None]
+) -> Iterator[Outcome]:
+    for claim, seed in todo:
+        try:
+            yield claim, seed, measure_once(claim, seed, quick, partial(progress, claim, seed))
+        except Exception as error:
+            yield claim, seed, error
+
+
+def _measure_in_processes(
+    todo: Sequence[tuple[Experiment, int]], quick: bool, jobs: int
+) -> Iterator[Outcome]:
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        futures = {
+            pool.submit(_measure_by_name, claim.name, seed, quick): (claim, seed) for claim, seed in todo
+        }
+        try:
+            for future in as_completed(futures):
+                failure = future.exception()
+                if failure is not None and not isinstance(failure, Exception):
+                    raise failure
+                yield (*futures[future], failure or future.result())
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _measure_by_name(name: str, seed: int, quick: bool) -> Result:
+    from unspool.lab.claims import CLAIMS
+
+    (claim,) = (it for it in CLAIMS if it.name == name)
+    return measure_once(claim, seed, quick)
+
+
+def measure_once(claim: Experiment, seed: int, quick: bool, progress: Progress = silent) -> Result:
     """Measure a claim once, on one thread and with a fixed seed."""
+    plan, code = digest(claim.plan()), code_version(claim)  # as they are before the run
     start = time.process_time()
     with _single_threaded(seed):
         numbers = claim.measure(seed, quick, progress)
-    return Result(claim.name, seed, quick, code_version(claim), numbers, time.process_time() - start)
+    rounded = {name: _rounded(number) for name, number in numbers.items()}
+    return Result(claim.name, seed, quick, plan, code, rounded, time.process_time() - start)
+
+
+def _rounded(number: Number) -> Number:
+    """Return six significant digits, which keeps reports small."""
+    return [float(f"{it:.6g}") for it in number] if isinstance(number, list) else float(f"{number:.6g}")
 
 
 @contextmanager

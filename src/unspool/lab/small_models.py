@@ -223,6 +223,16 @@ def at_optimum(matrix_VD: Tensor, true_CV: Tensor, pull: float = 1e-6) -> Tensor
     return (h_CD @ w_VD.T).log_softmax(-1)
 
 
+def mean(values: Sequence[float]) -> float:
+    """Return the arithmetic mean."""
+    return sum(values) / len(values)
+
+
+def differences(first: Sequence[float], second: Sequence[float]) -> list[float]:
+    """Return the difference of each pair."""
+    return [one - two for one, two in zip(first, second, strict=True)]
+
+
 # Written for this file in the style of the model's training text, which does not contain it.
 OPENINGS: list[str] = [
     "In the third year of his reign, the king",
@@ -262,3 +272,14 @@ PASSAGES: list[str] = [
     "They came to a valley where there was no water, and the animals were weak. Then a young man climbed "
     "the rock and saw green grass on the other side, and he called down to the others.",
 ]
+
+OPENING_TOKENS = 12
+"""Tokens by which each seed continues the openings, so that it has prompts of its own."""
+
+
+def prompts_of(model: Any, count: int, seed: int) -> list[tuple[int, ...]]:
+    """Return the first `count` openings, each with its own continuation by top-p sampling."""
+    decoder = us.Sample(us.MinLength(OPENING_TOKENS), us.TopP(0.9))
+    outs = us.generate(model, OPENINGS[:count], decoder, max_new_tokens=OPENING_TOKENS, seed=seed)
+    starts = [model.tokenizer.encode(opening) for opening in OPENINGS]
+    return [(*start, *out.tokens) for start, out in zip(starts, outs, strict=False)]

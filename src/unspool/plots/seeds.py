@@ -1,4 +1,4 @@
-"""Charts of repeated runs: means over seeds, with single seeds as dots or a band, and training curves."""
+"""Charts of repeated runs: means over seeds with 95 % intervals (Student's t), and training curves."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unspool.io import new_file
 from unspool.plots.canvas import BLUE, GREEN, INK, ORANGE, RED, SOFT
@@ -17,6 +18,17 @@ Run = Mapping[str, Any]
 """The numbers of one seed; a list is a curve."""
 Draw = Callable[[Any, Sequence[Run]], None]
 """Draws all runs onto a Figure, or onto the Axes of one panel."""
+
+
+def half_widths(values_XN: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return half the width of the 95 % interval of each row's mean; 0 for one run."""
+    runs = values_XN.shape[1]
+    if runs < 2:
+        return np.zeros(len(values_XN))
+    from scipy.stats import t
+
+    factor = float(t.ppf(0.975, runs - 1)) / runs**0.5
+    return np.asarray(factor * values_XN.std(1, ddof=1), dtype=np.float64)
 
 
 def chart(*panels: Draw, **layout: Any) -> Draw:
@@ -31,7 +43,9 @@ def chart(*panels: Draw, **layout: Any) -> Draw:
 
 
 def bars(names: Mapping[str, str], xlabel: str, *, limit: float | None = None, **settings: Any) -> Draw:
-    """Return a panel with a bar for each number in `names` (number → label), and a dot for each run.
+    """Return a panel with a bar for each number in `names` (number → label).
+
+    A line shows the 95 % interval of the mean, and a dot each run.
 
     `limit` is marked by a dotted line; `settings` go to matplotlib's `Axes.set`.
     """
@@ -40,7 +54,11 @@ def bars(names: Mapping[str, str], xlabel: str, *, limit: float | None = None, *
         values = np.array([[run[name] for run in runs] for name in names], dtype=float)
         positions = np.arange(len(names))
         axes.barh(positions, values.mean(1), color=BLUE, alpha=0.55, height=0.65)
-        axes.plot(values.ravel(), np.repeat(positions, len(runs)), "o", color=INK, markersize=3)
+        axes.plot(values.ravel(), np.repeat(positions + 0.2, len(runs)), "o", color=SOFT, markersize=2)
+        if len(runs) > 1:
+            axes.errorbar(
+                values.mean(1), positions, xerr=half_widths(values), fmt="none", ecolor=INK, capsize=3
+            )
         axes.set_yticks(positions, list(names.values()))
         axes.set_ylim(len(names) - 0.4, -0.6)  # the first at the top, also if panels share the axis
         axes.grid(axis="x", alpha=0.3)
@@ -63,7 +81,7 @@ def lines(
 ) -> Draw:
     """Return a panel with a line for each curve in `names` (curve → label) over the curve `x`.
 
-    The line is the mean over runs, with a band from the least to the most. `ticks` are the values, and their
+    The line is the mean over runs, the band its 95 % interval. `ticks` are the values, and their
     labels, on the x-axis. `limit` and `settings` are as for `bars`.
     """
 
@@ -72,7 +90,8 @@ def lines(
         for (name, label), colour in zip(names.items(), COLOURS, strict=False):
             y = np.array([run[name] for run in runs], dtype=float)
             axes.plot(at, y.mean(0), "o-", color=colour, label=label, markersize=3)
-            axes.fill_between(at, y.min(0), y.max(0), color=colour, alpha=0.15, linewidth=0)
+            half = half_widths(y.T)
+            axes.fill_between(at, y.mean(0) - half, y.mean(0) + half, color=colour, alpha=0.15, linewidth=0)
         axes.grid(alpha=0.3)
         axes.legend(frameon=False, fontsize=8)
         if limit is not None:

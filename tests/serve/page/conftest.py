@@ -57,10 +57,23 @@ def findings():
         figure.subplots().plot([run["half"] for run in runs])
 
     def claim(name):
-        criterion = {"half of it is less than 2": lambda numbers: numbers["half"] < 2}
-        return Claim(name, f"<i>{name}</i> are small", "A document, §1", "By hand.", criterion, None, draw)
+        return Claim(
+            name=name,
+            statement=f"<i>{name}</i> are small",
+            source="A document, §1",
+            measured="By hand.",
+            primary="a half",
+            matters=0.1,
+            assumed=(0.5, 0.1),
+            seeds=10,
+            measure=draw,
+            draw=draw,
+        )
 
-    results = tuple(Result("halves", seed, False, "0", {"half": seed / 2}, 1.0) for seed in (1, 2))
+    numbers = ({"effect": 0.5 + seed / 100, "half": seed / 2} for seed in range(1, 11))
+    results = tuple(
+        Result("halves", seed, False, "", "", it, 1.0) for seed, it in enumerate(numbers, start=1)
+    )
     return Finding(claim("halves"), results), Finding(claim("unknown"), ())
 
 

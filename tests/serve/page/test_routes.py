@@ -176,9 +176,11 @@ def test_answers_belong_to_a_key_and_results_to_the_owner(asked, tmp_path):
 def test_claims_and_their_figures(asked, findings):
     client = asked(PageContent(None, findings))
     known, unknown = client.get("/playground/lab").json()
-    assert (known["name"], known["seeds"], known["verdict"]) == ("halves", [1, 2], "reproduced")
+    assert (known["name"], known["seeds"], known["verdict"]) == ("halves", [*range(1, 11)], "supported")
     assert (unknown["verdict"], unknown["seeds"]) == ("not run", [])
-    assert known["numbers"]["half"]["mean"] == 0.75
+    assert known["numbers"]["half"]["mean"] == 2.75
+    assert known["effect"]["mean"] == pytest.approx(0.555)
+    assert (known["stale"], known["plan"]["primary"]) == (True, "a half")
     assert client.get("/playground/lab/halves").json()["svg"].startswith("<svg")
     for name in ("unknown", "nothing"):
         assert client.get(f"/playground/lab/{name}").status_code == 404

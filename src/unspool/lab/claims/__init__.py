@@ -1,11 +1,12 @@
-"""The claims by subject: each is the function that measures it. `CLAIMS` has the order of the report."""
+"""Claims and checks by subject, named as the functions that measure them, in the order of the report."""
 
-from unspool.lab.claim import Claim
+from unspool.lab.claim import Experiment
 from unspool.lab.claims import attention, degeneration, heads, loops, networks, training, truncation
 
-CLAIMS: tuple[Claim, ...] = (
+CLAIMS: tuple[Experiment, ...] = (
     # Why text degenerates
     degeneration.degeneration,
+    degeneration.incoherent_sampling,
     degeneration.likelihood_trap,
     degeneration.large_beams,
     loops.greedy_trigram,
@@ -13,6 +14,7 @@ CLAIMS: tuple[Claim, ...] = (
     # What to do about it in decoding
     truncation.one_k,
     truncation.safe_threshold,
+    truncation.basis_aware_theorem,
     truncation.basis_aware_keeps,
     degeneration.contrastive_decoding,
     degeneration.model_size,
@@ -32,6 +34,7 @@ CLAIMS: tuple[Claim, ...] = (
     # Training
     training.teacher_forcing,
     training.right_to_left,
+    attention.attention_loss_bounds,
     attention.attention_losses,
     attention.loss_shaping,
     training.exposure_bias,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -14,13 +13,15 @@ from unspool.evaluate.diversity import seq_rep_n
 from unspool.evaluate.known_truth import text_truth
 from unspool.lab.claim import LECTURE, Numbers, Progress, claim, points, tracked
 from unspool.lab.small_models import (
-    OPENINGS,
     PASSAGES,
     TRANSFORMER_LM,
     TRANSFORMER_SEQ2SEQ,
+    differences,
     excess_loss,
     held_out,
     language,
+    mean,
+    prompts_of,
     sample_sentences,
     task,
     train_model,
@@ -32,64 +33,95 @@ LANGUAGE: dict[str, Any] = {"word_count": 60, "order": 1, "branching": 8}
 """Each of 60 words has one to eight successors."""
 
 
-def repetition(model: Any, decoder: Any, samples: int, tokens: int, seed: int) -> float:
-    """Return seq-rep-4 of continuations of exactly `tokens` tokens."""
-    outs = us.generate(model, OPENINGS * samples, decoder, max_new_tokens=tokens, seed=seed)
-    return seq_rep_n([out.tokens for out in outs], 4)
+def repetition(model: Any, prompts: Sequence[Any], decoder: Any, tokens: int, seed: int) -> list[float]:
+    """Return seq-rep-4 of the continuation of each prompt."""
+    outs = us.generate(model, prompts, decoder, max_new_tokens=tokens, seed=seed)
+    return [seq_rep_n([out.tokens], 4) for out in outs]
 
 
 # ---- degeneration
 
-NAMES = ("greedy", "sampling", "top-p 0.9", "top-k 20")
+REPEATING: dict[str, Any] = {
+    "greedy": (us.Greedy, ()),
+    "sampling": (us.Sample, ()),
+    "top-p 0.9": (us.Sample, (us.TopP(0.9),)),
+    "top-k 20": (us.Sample, (us.TopK(20),)),
+}
 
 
 @claim(
-    "Argmax decoding repeats itself, pure sampling is incoherent, and truncated sampling balances the two.",
-    source=f"{LECTURE}, Is argmax the right decoding objective? to Truncated sampling",
-    measured="Repetition: the share of repeated 4-grams in 64 continuations of "
-    "128 tokens by the built-in model `bible`. Incoherence: the share of 500 sentences that are impossible, "
-    "from a Transformer that has learnt an artificial language in which few words can follow each other.",
-    criterion={
-        "greedy search repeats: at least 0.2, and five times as much as sampling": lambda n: (
-            n["greedy: repetition"] >= max(0.2, 5 * n["sampling: repetition"])
-        ),
-        "sampling is incoherent: at least 1.5 times as many impossible sentences as top-p": lambda n: (
-            n["sampling: impossible sentences"] >= 1.5 * n["top-p 0.9: impossible sentences"]
-        ),
-        "top-p repeats at most half as much as greedy search, and has at least half as many different "
-        "sentences as sampling": lambda n: (
-            n["top-p 0.9: repetition"] <= 0.5 * n["greedy: repetition"]
-            and n["top-p 0.9: different sentences"] >= 0.5 * n["sampling: different sentences"]
-        ),
-    },
-    draw=chart(
-        bars({f"{name}: repetition": name for name in NAMES}, "4-grams that were there before"),
-        bars({f"{name}: impossible sentences": name for name in NAMES}, "sentences that are impossible"),
-        sharey=True,
-    ),
+    "Argmax decoding repeats itself; sampling does not.",
+    source=f"{LECTURE}, Is argmax the right decoding objective?",
+    measured="The built-in model `bible` continues 16 prompts (an opening and 12 tokens sampled with the "
+    "seed) by 128 tokens, with greedy search and with samplers. The share of repeated 4-grams in each text.",
+    primary="share of repeated 4-grams, greedy search minus sampling, for each prompt",
+    matters=0.1,
+    unit="prompt",
+    crossed=16,
+    assumed=(0.35, 0.2),
+    secondary=tuple(f"{name}: repetition" for name in REPEATING),
+    seconds=5,
+    draw=chart(bars({f"{name}: repetition": name for name in REPEATING}, "4-grams that were there before")),
+    size=(6.4, 2.2),
 )
 def degeneration(seed: int, quick: bool, progress: Progress) -> Numbers:
-    """ŷ = argmax …,   ŷ_t ~ p̂,   or ŷ_t ~ p̂ cut to its nucleus: in English, and in an artificial language.
+    """ŷ_t = argmax p̂   against   ŷ_t ~ p̂.
 
     Holtzman et al. 2020 (papers.bib: holtzman2020curious).
     """
-    samples, tokens, count = (1, 60, 60) if quick else (4, 128, 500)
-    model, never = us.load("bible"), us.MinLength(tokens)
-    kinds: list[tuple[Any, tuple[Any, ...]]] = [
-        (us.Greedy, ()),
-        (us.Sample, ()),
-        (us.Sample, (us.TopP(0.9),)),
-        (us.Sample, (us.TopK(20),)),
-    ]
-    truth, data = ZipfMarkov(**LANGUAGE), language("zipf_markov", seed, **LANGUAGE)
-    trained = train_model(data, TRANSFORMER_LM, 40 if quick else 300, seed)
+    tokens, model = (60 if quick else 128), us.load("bible")
+    prompts, never = prompts_of(model, 4 if quick else 16, seed), us.MinLength(tokens)
+    found = {
+        name: repetition(model, prompts, kind(never, *transforms), tokens, seed)
+        for name, (kind, transforms) in tracked(REPEATING.items(), progress)
+    }
+    means = {f"{name}: repetition": mean(values) for name, values in found.items()}
+    return {"effect": differences(found["greedy"], found["sampling"]), **means}
+
+
+# ---- incoherent_sampling
+
+SAMPLERS: dict[str, Any] = {
+    "greedy": us.Greedy(),
+    "sampling": us.Sample(),
+    "top-p 0.9": us.Sample(us.TopP(0.9)),
+    "top-k 20": us.Sample(us.TopK(20)),
+}
+
+
+@claim(
+    "Pure sampling produces nonsensical sentences; truncating the distribution avoids them.",
+    source=f"{LECTURE}, Sampling-based decoding; truncated sampling",
+    measured="A Transformer learns an artificial language of 60 words, in which at most 8 words can follow a "
+    "word, for 300 updates. Of 500 sentences by each decoder, the share that is impossible in the language.",
+    primary="share of impossible sentences, pure sampling minus top-p 0.9",
+    matters=0.05,
+    assumed=(0.12, 0.04),
+    secondary=(
+        *(f"{name}: impossible sentences" for name in SAMPLERS),
+        *(f"{name}: different sentences" for name in SAMPLERS),
+    ),
+    seconds=9,
+    draw=chart(
+        bars({f"{name}: impossible sentences": name for name in SAMPLERS}, "sentences that are impossible")
+    ),
+    size=(6.4, 2.2),
+)
+def incoherent_sampling(seed: int, quick: bool, progress: Progress) -> Numbers:
+    """ŷ_t ~ p̂   against   ŷ_t ~ p̂ cut to its nucleus.
+
+    Holtzman et al. 2020 (papers.bib: holtzman2020curious).
+    """
+    drawn = {**LANGUAGE, "seed": seed}
+    truth, data = ZipfMarkov(**drawn), language("zipf_markov", seed, **drawn)
+    model = train_model(data, TRANSFORMER_LM, 40 if quick else 300, seed)
     numbers: dict[str, float] = {}
-    for name, (kind, transforms) in tracked(zip(NAMES, kinds, strict=True), progress):
-        numbers[f"{name}: repetition"] = repetition(model, kind(never, *transforms), samples, tokens, seed)
-        result = sample_sentences(trained, truth, kind(*transforms), count, seed)
+    for name, decoder in tracked(SAMPLERS.items(), progress):
+        result = sample_sentences(model, truth, decoder, 60 if quick else 500, seed)
         numbers[f"{name}: impossible sentences"] = 1 - result.precision
         numbers[f"{name}: different sentences"] = result.different / result.texts
-    return numbers
+    gain = numbers["sampling: impossible sentences"] - numbers["top-p 0.9: impossible sentences"]
+    return {"effect": gain, **numbers}
 
 
 # ---- contrastive_decoding
@@ -116,19 +148,24 @@ def complete(model: Any, truth: ZipfMarkov, starts: Sequence[tuple[int, ...]]) -
 
 
 @claim(
-    "Penalising tokens that are probable to a weaker model lowers repetition without loss of quality.",
+    "Penalising tokens that are probable to a weaker model lowers repetition.",
     source=f"{LECTURE}, Contrastive Decoding",
-    measured="Repetition: seq-rep-4 of 16 greedy continuations of 128 tokens by the built-in `bible` alone, "
-    "and with `bible-weak` subtracted. Quality: of 300 starts of sentences of an artificial language, how "
-    "many greedy completions are possible, by a trained Transformer alone and with a weaker one subtracted.",
-    criterion={
-        "repetition is at most 0.7 of the strong model's": lambda n: (
-            n["contrast, greedy: repetition"] <= 0.7 * n["strong, greedy: repetition"]
-        ),
-        "at most 0.05 fewer of the sentences are possible": lambda n: (
-            n["contrast, greedy: possible sentences"] >= n["strong, greedy: possible sentences"] - 0.05
-        ),
-    },
+    measured="The built-in model `bible` continues 16 prompts (an opening and 12 tokens sampled with the "
+    "seed) by 128 tokens, greedily, alone and with `bible-weak` subtracted: the share of repeated 4-grams in "
+    "each text. Quality: of 300 starts of sentences of an artificial language, how many greedy completions "
+    "are possible, by a trained Transformer alone and with a weaker one subtracted.",
+    primary="share of repeated 4-grams, strong model alone minus contrast, for each prompt",
+    matters=0.1,
+    unit="prompt",
+    crossed=16,
+    assumed=(0.35, 0.2),
+    secondary=(
+        "strong, greedy: repetition",
+        "contrast, greedy: repetition",
+        "strong, greedy: possible sentences",
+        "contrast, greedy: possible sentences",
+    ),
+    seconds=6,
     draw=chart(
         bars(
             {f"{it}: repetition": it for it in ("strong, greedy", "contrast, greedy", "strong, top-p 0.9")},
@@ -140,8 +177,7 @@ def complete(model: Any, truth: ZipfMarkov, starts: Sequence[tuple[int, ...]]) -
             xlim=(0, 1),
         ),
     ),
-    limits="The repetition of the built-in models does not depend on the seed. The paper searches by beams; "
-    "greedy search shows the same contrast.",
+    limits="The paper searches by beams; here the search is greedy.",
 )
 def contrastive_decoding(seed: int, quick: bool, progress: Progress) -> Numbers:
     """score(i) = log p_strong(i) − log p_weak(i)   if p_strong(i) ≥ α max p_strong, else −∞.
@@ -151,42 +187,45 @@ def contrastive_decoding(seed: int, quick: bool, progress: Progress) -> Numbers:
     tokens, starts = (60, 40) if quick else (128, 300)
     strong, never = us.load("bible"), us.MinLength(tokens)
     contrast = us.Contrast(strong, us.load("bible-weak"))
-    numbers = {
-        "strong, greedy: repetition": repetition(strong, us.Greedy(never), 1, tokens, seed),
-        "contrast, greedy: repetition": repetition(contrast, us.Greedy(never), 1, tokens, seed),
-        "strong, top-p 0.9: repetition": repetition(strong, us.Sample(never, us.TopP(0.9)), 1, tokens, seed),
+    prompts = prompts_of(strong, 4 if quick else 16, seed)
+    kinds: dict[str, Any] = {
+        "strong, greedy": (strong, us.Greedy(never)),
+        "contrast, greedy": (contrast, us.Greedy(never)),
+        "strong, top-p 0.9": (strong, us.Sample(never, us.TopP(0.9))),
     }
+    found = {
+        name: repetition(model, prompts, decoder, tokens, seed) for name, (model, decoder) in kinds.items()
+    }
+    numbers = {f"{name}: repetition": mean(values) for name, values in found.items()}
     progress(0.3)
-    truth, data = ZipfMarkov(**LANGUAGE), language("zipf_markov", seed, **LANGUAGE)
+    drawn = {**LANGUAGE, "seed": seed}
+    truth, data = ZipfMarkov(**drawn), language("zipf_markov", seed, **drawn)
     able = train_model(data, TRANSFORMER_LM, 40 if quick else 300, seed)
     poor = train_model(data, WEAK, 20 if quick else 100, seed)
     begun = prefixes(truth, starts, seed)
     for name, model in {"strong": able, "weak": poor, "contrast": us.Contrast(able, poor)}.items():
         numbers[f"{name}, greedy: possible sentences"], different = complete(model, truth, begun)
         numbers[f"{name}, greedy: different endings"] = different / len(begun)
-    return numbers
+    effect = differences(found["strong, greedy"], found["contrast, greedy"])
+    return {"effect": effect, **numbers}
 
 
 # ---- model_size
 
-WIDTHS = (4, 8, 16, 32, 64)
+WIDTHS = (4, 16, 64)
 DECODERS = {"sampling": us.Sample(), "top-p 0.9": us.Sample(us.TopP(0.9))}
 
 
 @claim(
     "As models get better and larger, sampling-based decoding works better.",
     source=f"{LECTURE}, Decoding in practice",
-    measured="Transformers of width 4 to 64 learn an artificial language of 60 words for 300 updates. Of 500 "
-    "sentences sampled from each, with and without truncation, the share that is possible.",
-    criterion={
-        "sampling: from each width to the next the share rises, or falls by no more than 0.03": lambda n: all(
-            b >= a - 0.03 for a, b in pairwise(n["sampling"])
-        ),
-        "sampling: at width 64 it is at least 0.3 above that at width 4": lambda n: (
-            n["sampling"][-1] >= n["sampling"][0] + 0.3
-        ),
-        "at width 64 truncation gains less than it gains at best": lambda n: n["gap"][-1] < max(n["gap"]),
-    },
+    measured="Transformers of width 4, 16 and 64 learn an artificial language of 60 words for 300 updates. "
+    "Of 500 sentences sampled from each, with and without truncation, the share that is possible.",
+    primary="share of possible sentences by pure sampling, width 64 minus width 16",
+    matters=0.1,
+    assumed=(0.25, 0.1),
+    secondary=("sampling, width 4: possible sentences", "truncation gains at width 16 minus at width 64"),
+    seconds=10,
     draw=chart(
         lines(
             "width",
@@ -201,7 +240,8 @@ DECODERS = {"sampling": us.Sample(), "top-p 0.9": us.Sample(us.TopP(0.9))}
 )
 def model_size(seed: int, quick: bool, progress: Progress) -> Numbers:
     """The share of sampled sentences with p* > 0, by the width of the model, on the same batches."""
-    truth, data = ZipfMarkov(**LANGUAGE), language("zipf_markov", seed, **LANGUAGE)
+    drawn = {**LANGUAGE, "seed": seed}
+    truth, data = ZipfMarkov(**drawn), language("zipf_markov", seed, **drawn)
     excess: list[float] = []
     shares: dict[str, list[float]] = {name: [] for name in DECODERS}
     widths = WIDTHS[:2] if quick else WIDTHS
@@ -211,13 +251,15 @@ def model_size(seed: int, quick: bool, progress: Progress) -> Numbers:
         excess.append(excess_loss(model, truth, 100, 500 + seed))
         for name, decoder in DECODERS.items():
             shares[name].append(sample_sentences(model, truth, decoder, 60 if quick else 500, seed).precision)
+    gaps = differences(shares["top-p 0.9"], shares["sampling"])
     return {
+        "effect": shares["sampling"][-1] - shares["sampling"][-2],
+        "truncation gains at width 16 minus at width 64": gaps[-2] - gaps[-1],
         **points("{}, width {}: possible sentences", widths, shares),
         **points("width {1}: nats a token above the truth", widths, {"excess": excess}),
         "width": [*widths],
         "excess": excess,
         **shares,
-        "gap": [one - two for one, two in zip(shares["top-p 0.9"], shares["sampling"], strict=True)],
     }
 
 
@@ -228,10 +270,10 @@ TOKENS = 20
 
 
 def continuations(model: Any, passage: str, rng: Random) -> tuple[list[int], dict[str, list[int]]]:
-    """Return the first half of a passage, and three continuations of equal length."""
+    """Return about half of a passage, and three continuations of equal length."""
     ids = list(model.tokenizer.encode(passage))
     words = passage.split()
-    prompt = list(model.tokenizer.encode(" ".join(words[: len(words) // 2])))
+    prompt = list(model.tokenizer.encode(" ".join(words[: round(rng.uniform(0.4, 0.6) * len(words))])))
     rest = ids[len(prompt) :][:TOKENS]
     shuffled = model.tokenizer.encode(" " + " ".join(rng.sample(words, len(words))))
     # The prompt is repeated, as in the examples of the lecture.
@@ -253,23 +295,21 @@ def _draw_passages(figure: Any, runs: Sequence[Any]) -> None:
 
 
 @claim(
-    "A repetition of the context is more probable to a model than a reasonable continuation, and that is "
-    "more probable than nonsense.",
+    "A repetition of the context is more probable to a model than a reasonable continuation.",
     source=f"{LECTURE}, Is argmax the right decoding objective?",
-    measured="Eight passages, written for this test: the built-in model `bible` reads the first half and "
-    "scores, for as many tokens, the second half (reasonable), the first half again (repetition), and the "
+    measured="Eight passages, written for this test: the built-in model `bible` reads the first 40 to 60 % "
+    "and scores up to 20 tokens of the rest (reasonable), of the beginning again (repetition), and of the "
     "passage's words in random order (nonsense).",
-    criterion={
-        "repetition above reasonable in at least 7 of 8 passages": lambda n: (
-            n["repetition above reasonable"] >= 7
-        ),
-        "reasonable above nonsense in at least 7 of 8 passages": lambda n: (
-            n["reasonable above nonsense"] >= 7
-        ),
-    },
+    primary="mean log p of a token, repetition minus reasonable continuation, for each passage",
+    matters=0.1,
+    unit="passage",
+    crossed=8,
+    assumed=(1.0, 0.7),
+    secondary=("log p a token, reasonable minus nonsense", "passages with repetition above reasonable"),
+    seconds=0.5,
     draw=_draw_passages,
-    limits="A model of 2 million weights rarely copies its context; larger ones do. The seed shuffles the "
-    "words; the passages and the model are the same with every seed.",
+    limits="The model and the passages are the same with every seed, only where they are cut differs. "
+    "The model has 2 million weights and hardly copies its context; the lecture's example is of larger ones.",
 )
 def likelihood_trap(seed: int, quick: bool, progress: Progress) -> Numbers:
     """log p(repetition | context) > log p(reasonable text | context) > log p(nonsense | context).
@@ -284,12 +324,12 @@ def likelihood_trap(seed: int, quick: bool, progress: Progress) -> Numbers:
         for kind, way in ways.items():
             logps = us.score(model, prompt, way).logps
             means[kind].append(sum(logps) / len(logps))
-    triples = list(zip(*means.values(), strict=True))
+    gain = differences(means["repetition"], means["reasonable"])
     return {
-        **{f"log p a token, {kind}": sum(means[kind]) / len(passages) for kind in KINDS},
-        "passages": len(passages),
-        "repetition above reasonable": sum(one > two for one, two, _ in triples),
-        "reasonable above nonsense": sum(two > three for _, two, three in triples),
+        "effect": gain,
+        **{f"log p a token, {kind}": mean(means[kind]) for kind in KINDS},
+        "log p a token, reasonable minus nonsense": mean(differences(means["reasonable"], means["nonsense"])),
+        "passages with repetition above reasonable": sum(it > 0 for it in gain),
         **means,
     }
 
@@ -307,22 +347,21 @@ def beam_lengths(model: Any, prompts: Sequence[Any], width: int, most: int) -> t
 
 
 @claim(
-    "With large beams, search returns empty or very short texts.",
+    "With large beams, search returns shorter texts than with small ones.",
     source=f"{LECTURE}, Is argmax the right decoding objective?",
-    measured="Beams of 1 to 64, without length penalty: the true model of an artificial language, from 30 "
-    "prompts of two words (its sentences have 10 words on average); and a Transformer that has learnt "
-    "for 250 updates to reverse rows, on 40 rows of 10 to 14 symbols.",
-    criterion={
-        "perfect model: length falls from each width to the next, to at most 0.7 of greedy "
-        "search's": lambda n: (
-            all(b <= a for a, b in pairwise(n["perfect model"]))
-            and n["perfect model"][-1] <= 0.7 * n["perfect model"][0]
-        ),
-        "translator: the length ratio at 64 is at least 0.05 below that at 1": lambda n: (
-            n["translator"][-1] <= n["translator"][0] - 0.05
-        ),
-        "translator: fewer right answers at 64 than at 4": lambda n: n["right"][-1] < n["right"][1],
-    },
+    measured="A Transformer learns to reverse rows of up to 14 symbols for 250 updates; beams of 1, 4, 16 "
+    "and 64, without length penalty, on 40 held-out rows of 10 to 14 symbols. Also the true model of an "
+    "artificial language, from 30 prompts of two words.",
+    primary="length / right length of each row, beam 4 minus beam 64",
+    matters=0.1,
+    unit="row",
+    assumed=(0.35, 0.2),
+    secondary=(
+        "translator, beam 64: length ratio",
+        "translator, beam 4: right",
+        "translator, beam 64: right",
+    ),
+    seconds=16,
     draw=chart(
         lines(
             "width",
@@ -355,17 +394,20 @@ def large_beams(seed: int, quick: bool, progress: Progress) -> Numbers:
     starts = [[truth.bos, *truth.sample(rng)[:2]] for _ in range(6 if quick else 30)]
     shape = {**TRANSFORMER_SEQ2SEQ, "decoder_layers": 1, "positions": "sinusoidal"}
     model = train_model(task("reverse", seed, longest=MAX_LENGTH), shape, 30 if quick else 250, seed)
-    pairs = held_out("reverse", 6 if quick else 40, 5, shortest=10, longest=MAX_LENGTH)
-    goal = sum(len(target.split()) for _, target in pairs)
+    pairs = held_out("reverse", 6 if quick else 40, seed, shortest=10, longest=MAX_LENGTH)
+    goals = [len(target.split()) for _, target in pairs]
+    ratios: dict[int, list[float]] = {}
     curves: dict[str, list[float]] = {"perfect model": [], "translator": [], "right": []}
     for width in tracked(widths, progress):
         lengths, _ = beam_lengths(TrueModel(truth), starts, width, 40)
         curves["perfect model"].append(sum(lengths) / len(lengths))
         lengths, outs = beam_lengths(model, [source for source, _ in pairs], width, 2 * MAX_LENGTH)
-        curves["translator"].append(sum(lengths) / goal)
+        ratios[width] = [length / goal for length, goal in zip(lengths, goals, strict=True)]
+        curves["translator"].append(mean(ratios[width]))
         right = [out.text == target for out, (_, target) in zip(outs, pairs, strict=True)]
         curves["right"].append(sum(right) / len(right))
     return {
+        "effect": differences(ratios[4], ratios[widths[-1]]),
         **points("{}, beam {}: words", widths, {"perfect model": curves["perfect model"]}),
         **points("{}, beam {}: length ratio", widths, {"translator": curves["translator"]}),
         **points("{}, beam {}: right", widths, {"translator": curves["right"]}),

@@ -161,7 +161,13 @@ class LabRoutes:
             record = it.record()
             seeds = [result["seed"] for result in record.pop("results")]
             records.append(
-                {**record, "measured": it.claim.measured, "limits": it.claim.limits, "seeds": seeds}
+                {
+                    **record,
+                    "plan": it.claim.plan(),
+                    "limits": it.claim.limits,
+                    "seeds": seeds,
+                    "stale": it.is_stale,
+                }
             )
         return records
 

@@ -5,7 +5,9 @@ import { get } from "./api.js";
 import { el } from "./dom.js";
 import { curl, python } from "./snippets.js";
 
-const MARKS = { reproduced: "✔", mixed: "≈", "not reproduced": "✘", "not run": "–" };
+const MARKS = { supported: "✔", contradicted: "✘", "cannot tell": "?", holds: "✔", fails: "✘" };
+const mark = (claim) => MARKS[claim.verdict] ?? "–";
+const markClass = (claim) => `mark ${claim.verdict.replaceAll(" ", "-")}`;
 
 export const view = {
   id: "lab",
@@ -26,14 +28,15 @@ export const view = {
       if (given && !claims.some(({ name }) => name === given)) page.correct({ claim: [] }, `there is no claim “${shortened(given)}”`);
       const claim = claims.find(({ name }) => name === page.values.get("claim")) ?? claims.find(({ seeds }) => seeds.length) ?? claims[0];
       list.replaceChildren(...claims.map((each) => el("li", {}, el("button", { type: "button", class: "quiet claim-name", "aria-pressed": String(each === claim), onclick: () => { page.set({ claim: [each.name] }); show(claims).catch(page.failed); } },
-        el("span", { class: `mark ${each.verdict.replace(" ", "-")}`, title: each.verdict }, MARKS[each.verdict]), ` ${each.statement}`))));
+        el("span", { class: markClass(each), title: each.verdict }, mark(each)), ` ${each.statement}`))));
       const figure = el("figure");
       one.replaceChildren(
         el("h2", {}, claim.statement), el("p", { class: "note" }, claim.source),
-        el("p", { class: `mark ${claim.verdict.replace(" ", "-")}` }, `${MARKS[claim.verdict]} ${claim.verdict}`),
-        figure, el("p", {}, claim.measured), claim.limits ? el("p", { class: "note" }, claim.limits) : "",
-        el("h3", {}, "Counts as reproduced if"), el("ul", { class: "parts" }, claim.parts.map(({ words, held, of }) => el("li", {}, words, el("span", { class: "note" }, ` ${held} of ${of} seeds`)))),
-        el("h3", {}, "Measured"), el("dl", { class: "facts" }, Object.entries(claim.numbers).map(([name, { mean, deviation }]) => el("div", {}, el("dt", {}, name), el("dd", {}, `${Number(mean.toPrecision(4))} ± ${Number(deviation.toPrecision(2))}`)))));
+        el("p", { class: markClass(claim) }, `${mark(claim)} ${claim.verdict}`, claim.stale ? el("span", { class: "note" }, " (stale: the code or the plan has changed)") : ""),
+        claim.effect ? el("p", { class: "effect" }, effectLine(claim)) : "",
+        figure, el("p", {}, claim.plan.measured), claim.limits ? el("p", { class: "note" }, claim.limits) : "",
+        claim.parts.length ? el("h3", {}, "Holds if") : "", el("ul", { class: "parts" }, claim.parts.map(({ words, held, of }) => el("li", {}, words, el("span", { class: "note" }, ` ${held} of ${of} seeds`)))),
+        el("h3", {}, "Measured"), el("dl", { class: "facts" }, Object.entries(claim.numbers).map(([name, number]) => el("div", {}, el("dt", {}, name), el("dd", {}, withInterval(number))))));
       page.fresh();
       if (!claim.seeds.length) return;
       const { svg } = await get(`/playground/lab/${encodeURIComponent(claim.name)}`);
@@ -47,12 +50,22 @@ export const view = {
   },
 };
 
+const rounded = (number) => Number(number.toPrecision(3));
+
+function withInterval({ mean, low, high }) {
+  return low === null || low === high ? `${rounded(mean)}` : `${rounded(mean)} (${rounded(low)} to ${rounded(high)})`;
+}
+
+function effectLine({ plan, effect }) {
+  return `${plan.primary}: ${withInterval(effect)}, 95 % interval; matters from ${plan.matters}; ${effect.seeds} seeds`;
+}
+
 function asPython(page) {
   const name = page.values.get("claim");
   return `from unspool.lab.claims import CLAIMS
 
 for claim in CLAIMS:
     if ${name ? `claim.name == ${python(name)}` : "True"}:
-        print(claim.statement, claim.source, *claim.criterion, sep="\\n", end="\\n\\n")
+        print(claim.statement, claim.source, claim.plan(), sep="\\n", end="\\n\\n")
 `;
 }
