@@ -237,6 +237,6 @@ def report_claims(args: argparse.Namespace) -> int:
 
 
 COMMAND = CommandGroup(
-    "Measure the claims of the documentation: experiments, verdicts, a report.",
+    "Test claims of the literature by small experiments, and report the verdicts.",
     {"list": list_claims, "run": run_claims, "report": report_claims},
 )

@@ -38,7 +38,7 @@ _SAME_AS_OUTPUT = object()
         nargs="?",
         type=Path,
         metavar="RECIPE",
-        help="a TOML file (default with --resume: the run's)",
+        help="a TOML file; not needed with --resume, which uses the recipe of the run",
     ),
     output_option("run folder for checkpoints, curves and the model", "RUN"),
     option(

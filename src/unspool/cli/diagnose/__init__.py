@@ -6,7 +6,7 @@ from unspool.cli.diagnose import attention, bottleneck, calibration, degeneratio
 from unspool.cli.parser import CommandGroup
 
 COMMAND = CommandGroup(
-    "Measure why text degenerates: the model, its head and its decoders.",
+    "Find out why a model's text degenerates: loops, calibration, attention, its head.",
     {
         "attention": attention.attention,
         "beams": degeneration.beams,
