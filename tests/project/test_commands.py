@@ -8,7 +8,7 @@ import pytest
 from unspool.cli.commands import command_parser
 
 BLOCK = re.compile(r"^```(?:sh|console)\n(.*?)^```|((?:^    .*\n)+)", re.MULTILINE | re.DOTALL)
-UNSPOOL = re.compile(r"^(?:\$ | {4})?(unspool .*?)(?:\s+#.*|\s*\|.*)?$", re.MULTILINE)
+UNSPOOL = re.compile(r"^(?:\$ | {4})?(unspool .*?)(?:\s+#.*|\s*\|.*|\s+> \S+)?$", re.MULTILINE)
 SCRIPT = re.compile(r"python ((?:benchmarks|docs|recipes)/\w+\.py)([^`\n#|]*)")
 
 
