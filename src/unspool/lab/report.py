@@ -30,8 +30,10 @@ HEADER = f"""# The claims, measured again
 Each claim of the papers and lectures behind this library is a small experiment in
 [src/unspool/lab/claims](../src/unspool/lab/claims/__init__.py). A claim registered its primary effect, the
 smallest effect that matters, the number of seeds and what would contradict it before the runs of this page;
-all versions are in the [register]({REGISTER}). Results of earlier versions with seeds 1 to 3 were known when
-these plans were written, so the plans are not blind; the seeds of this page (101 and on) are new.
+all versions are in the [register]({REGISTER}). Results of earlier
+versions with seeds 1 to 3 were known when these plans were written, and a quick run (tiny sizes, seed 101)
+had been seen, so the plans are not blind. The full runs of this page have new seeds, 101 and on. Results can
+be older than the code: `unspool lab report --from docs/lab.json --json` names those that are.
 
 - **supported** (✔): the 95 % interval of the effect lies above the smallest effect that matters
 - **contradicted** (✘): the interval lies below the registered limit, 0 unless the claim says otherwise
@@ -40,7 +42,7 @@ these plans were written, so the plans are not blind; the seeds of this page (10
 
 Intervals come from seeds, and from prompts or texts within seeds
 ([inference.py](../src/unspool/lab/inference.py)). There is one test per claim and no correction for their
-number: of 20 effects exactly as large as matters, about one in 40 would be called supported. Secondary
+number: an effect exactly as large as matters is called supported in about one of 40 cases. Secondary
 quantities have intervals and no verdict. All experiments are small: artificial languages, built-in models,
 and models that train for seconds; a verdict is about them. This page is written by
 
