@@ -1,7 +1,8 @@
 import pytest
 
 from unspool.cli import compile as verb, main
-from unspool.engine import compiler_obstacle, packed_matmul, sampling, transformer_engine
+from unspool.engine import compiler_obstacle, sampling, transformer_engine, weight_table
+from unspool.engine.weight_formats import FORMATS
 
 
 def test_on_one_core_steps_are_ready_behind_it(unspool, monkeypatch):
@@ -23,11 +24,11 @@ def test_a_second_time_says_nothing_on_any_number_of_cores(monkeypatch, capfd, f
 
 
 def test_every_format_is_in_one_of_the_parts(monkeypatch):
-    found = []
-    monkeypatch.setattr(packed_matmul, "compiled_product", found.append)
+    compiled = []
+    monkeypatch.setattr(weight_table, "product_address", compiled.append)
     for part in verb.TASKS[1:3]:
         part()
-    assert sorted(kind.name for kind in found) == sorted(kind.name for kind in packed_matmul.UNPACK)
+    assert sorted(kind.name for kind in compiled) == sorted(kind.name for kind in FORMATS)
 
 
 @pytest.mark.filterwarnings("ignore:numba is not installed")

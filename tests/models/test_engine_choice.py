@@ -384,7 +384,8 @@ def test_weights_in_int8_say_the_same_on_both_engines(name):
         step, state = model.start(prompts)
         after, _ = model.step(state, step.logp_NV.argmax(1))
         told[engine] = torch.cat((step.logp_NV, after.logp_NV))
-    torch.testing.assert_close(told["compiled"], told["torch"], atol=1e-4, rtol=1e-4)
+    # The compiled engine rounds activations to 16 bits, and keys and values to float16.
+    torch.testing.assert_close(told["compiled"], told["torch"], atol=3e-3, rtol=1e-4)
 
 
 @pytest.mark.parametrize("attention", ["query_key", "keyless"])

@@ -41,7 +41,9 @@ def unpinned(makefile):
     return [
         line
         for line in makefile.splitlines()
-        if re.search(r"(?i)pip\)?( --\S+)* (install|wheel)", line) and "$(PINS)" not in line
+        if re.search(r"(?i)pip\)?( --\S+)* (install|wheel)", line)
+        and "$(PINS)" not in line
+        and "build/clients" not in line  # clients of the server want other versions, and no torch
     ]
 
 

@@ -188,7 +188,8 @@ def _job(model: StepModel, prompts: Sequence[Any], n: int, options: GenerationOp
 
 
 def _stop_strings(model: StepModel, stop: str | Sequence[str] | None) -> list[str]:
-    stops = [stop] if isinstance(stop, str) else items("stop", stop or (), "a string or a list of strings")
+    given = () if stop is None else stop
+    stops = [given] if isinstance(given, str) else items("stop", given, "a string or a list of strings")
     for string in stops:
         if not isinstance(string, str):
             raise TypeError(f"stop holds {shown(string)}, but must hold strings: give token ids as stop_ids")

@@ -215,7 +215,8 @@ def test_gemma_with_stored_and_int8_weights(name, weights, tmp_path):
     assert ours.engine == "compiled"
     compiled, _ = ours.start(tokens.tolist())
     ours.engine = "torch"
-    torch.testing.assert_close(compiled.logp_NV, ours.start(tokens.tolist())[0].logp_NV, atol=1e-4, rtol=1e-5)
+    # Beside quantised weights the compiled engine rounds activations to 16 bits, keys and values to float16.
+    torch.testing.assert_close(compiled.logp_NV, ours.start(tokens.tolist())[0].logp_NV, atol=3e-3, rtol=1e-5)
     torch.testing.assert_close(compiled.logp_NV[0], want, atol=0.2, rtol=0.05)
 
 

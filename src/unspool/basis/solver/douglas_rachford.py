@@ -110,7 +110,8 @@ class DouglasRachford:
         along_Q = np.einsum("kq,kq->q", self._own_direction_KQ, residual_KQ) * self._beta_Q
         self.lam_KQ = self.metric.solve(residual_KQ) + self._own_direction_KQ * along_Q
         self.lam_sum_KQ += RELAXATION * self.lam_KQ
-        self.s_SQ: Array32 = X_SK @ self.lam_KQ
+        with np.errstate(invalid="ignore"):  # BLAS may set the flag for lanes beyond the matrix
+            self.s_SQ: Array32 = X_SK @ self.lam_KQ
         self.s_SQ[self._own] = 0
         self.a_SQ: Array32 = reflected_SQ + self._omega_S1 * self.s_SQ
         self.v_SQ += RELAXATION * (self.a_SQ - b_SQ)

@@ -37,19 +37,25 @@ ADAPTERS = "adapters.safetensors"
 FORMAT = "unspool adapters 1"
 
 
+def _as_path(path: Any) -> Path:
+    if not isinstance(path, str | PathLike) or not fspath(path):
+        raise TypeError(f"path must be the name of an adapter file, not {path!r:.80}")
+    return Path(fspath(path)).expanduser()
+
+
 def save_adapters(model: Any, path: str | PathLike[str]) -> None:
     """Write the model's adapters to a file atomically."""
     check_module(model)
     if not find_adapters(model):
         raise ValueError("the model has no adapters: add_adapters(model, LoRA()) gives it some")
-    with new_file(Path(fspath(path)).expanduser()) as temporary:
+    with new_file(_as_path(path)) as temporary:
         write_adapters(temporary, lora_settings(model), fingerprint(model), adapter_weights(model))
 
 
 def load_adapters(model: Any, path: str | PathLike[str]) -> None:
     """Add the adapters of a file or run folder to the model that they were trained on."""
     check_module(model)
-    path = Path(fspath(path)).expanduser()
+    path = _as_path(path)
     path = path / ADAPTERS if path.is_dir() else path
     metadata, weights = _read(path)
     if metadata.get("base") != fingerprint(model):
