@@ -167,6 +167,7 @@ def _registration(it: Finding) -> str:
         text += f" Changed since version {number - 1}: {versions[-1]['why']}"
     if it.results:
         text += f" Code {it.results[0].code}."
+        text += f" Read: {it.results[0].data}." * bool(it.results[0].data)
     return text
 
 

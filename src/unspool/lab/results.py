@@ -10,15 +10,18 @@ import json
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from unspool.io import cache_folder, new_file
-from unspool.lab.claim import Check, Claim, Experiment, Numbers, Verdict, silent
+from unspool.lab.claim import FIRST_SEED, Check, Claim, Experiment, Numbers, Verdict, silent
 from unspool.lab.dependencies import code_version
 from unspool.lab.inference import Effect, t_interval
+from unspool.lab.inputs import described
 from unspool.lab.registry import digest
 
 
@@ -36,6 +39,10 @@ class Result:
     numbers: Numbers
     seconds: float
     """Processor time."""
+    data: str = ""
+    """The inputs that it has read (`inputs`)."""
+    probe: Numbers = field(default_factory=dict)
+    """With the first seed, the numbers of a quick run of the same code."""
 
 
 def results_folder(chosen: Path | None = None) -> Path:
@@ -87,13 +94,13 @@ def read(
     if (result.claim, result.seed, result.quick) != (claim.name, seed, quick):
         warn(f"{path} holds {result.claim} with seed {result.seed}: ignored")
         return None
-    return result
+    return result if older or result.data == described(claim.needs) else None
 
 
 def result_of(record: Any) -> Result:
     """Make a result from JSON; raise a ValueError if it is not one."""
     fields = {"claim": str, "seed": int, "quick": bool, "plan": str, "code": str, "numbers": dict}
-    fields |= {"seconds": float}
+    fields |= {"seconds": float, "data": str, "probe": dict}
     if not isinstance(record, Mapping) or set(record) != set(fields):
         raise ValueError(f"expected the fields {', '.join(fields)}")
     for key, kind in fields.items():
@@ -135,11 +142,14 @@ class Finding:
 
     claim: Experiment
     results: tuple[Result, ...]
+    confirmed: str = ""
+    """Later code whose quick run gives the same numbers as that of the code that measured."""
 
     @property
     def runs(self) -> list[Numbers]:
-        """The numbers of each seed."""
-        return [result.numbers for result in self.results]
+        """The numbers of each seed that was measured under today's plan."""
+        plan = digest(self.claim.plan())
+        return [result.numbers for result in self.results if result.plan == plan]
 
     @property
     def verdict(self) -> Verdict:
@@ -155,9 +165,11 @@ class Finding:
 
     @property
     def is_stale(self) -> bool:
-        """Whether the plan or the code has changed since the measurement."""
-        now = (digest(self.claim.plan()), code_version(self.claim)) if self.results else None
-        return any((result.plan, result.code) != now for result in self.results)
+        """Whether the plan has changed since the measurement, or the code and the numbers of a quick run."""
+        if not self.results:
+            return False
+        plan, code = digest(self.claim.plan()), code_version(self.claim)
+        return any(it.plan != plan or (it.code != code and self.confirmed != code) for it in self.results)
 
     @property
     def parts(self) -> list[tuple[str, int, int]]:
@@ -192,6 +204,7 @@ class Finding:
             "effect": effect and {**asdict(effect), "low": _finite(effect.low), "high": _finite(effect.high)},
             "parts": [{"words": words, "held": held, "of": seeds} for words, held, seeds in self.parts],
             "numbers": {name: asdict(it) for name, it in self.spreads.items()},
+            "confirmed": self.confirmed,
             "results": [asdict(result) for result in self.results],
         }
 
@@ -218,18 +231,31 @@ def findings(
     found = []
     for claim in claims:
         chosen = claim.default_seeds(quick) if seeds is None else seeds
-        results = (read(folder, claim, seed, quick, warn=warn, older=True) for seed in chosen)
-        found.append(Finding(claim, tuple(result for result in results if result is not None)))
+        each = (read(folder, claim, seed, quick, warn=warn, older=True) for seed in chosen)
+        results = tuple(it for it in each if it is not None)
+        now = read(folder, claim, FIRST_SEED, True, warn=silent)
+        probes = [it.probe for it in results if it.probe]
+        same = now and probes and len({it.code for it in results}) == 1 and _agree(probes[0], now.numbers)
+        found.append(Finding(claim, results, now.code if now and same else ""))
     return found
+
+
+def _agree(one: Numbers, other: Numbers) -> bool:
+    """Whether numbers differ by rounding at most."""
+    return one.keys() == other.keys() and all(
+        np.shape(value) == np.shape(other[name]) and np.allclose(value, other[name], rtol=1e-3, atol=1e-5)
+        for name, value in one.items()
+    )
 
 
 def findings_of_file(path: Path, claims: Iterable[Experiment]) -> list[Finding]:
     """Read the results that `unspool lab report --json` wrote, and decide them anew."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-        results = {
-            each["name"]: tuple(result_of(result) for result in each["results"]) for each in record["claims"]
+        found = {
+            each["name"]: (tuple(map(result_of, each["results"])), each["confirmed"])
+            for each in record["claims"]
         }
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is not a report of `unspool lab report --json` ({error})") from error
-    return [Finding(claim, results.get(claim.name, ())) for claim in claims]
+    return [Finding(claim, *found.get(claim.name, ((), ""))) for claim in claims]

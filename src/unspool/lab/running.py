@@ -13,8 +13,9 @@ from pathlib import Path
 import torch
 
 from unspool.io import new_file
-from unspool.lab.claim import Experiment, Number, Progress, silent
+from unspool.lab.claim import FIRST_SEED, Experiment, Numbers, Progress, silent
 from unspool.lab.dependencies import code_version
+from unspool.lab.inputs import described
 from unspool.lab.registry import digest
 from unspool.lab.results import Result, read, write
 
@@ -115,13 +116,18 @@ def measure_once(claim: Experiment, seed: int, quick: bool, progress: Progress =
     start = time.process_time()
     with _single_threaded(seed):
         numbers = claim.measure(seed, quick, progress)
-    rounded = {name: _rounded(number) for name, number in numbers.items()}
-    return Result(claim.name, seed, quick, plan, code, rounded, time.process_time() - start)
+    seconds, data = time.process_time() - start, described(claim.needs)
+    with _single_threaded(seed):
+        probe = {} if quick or seed != FIRST_SEED else claim.measure(seed, True, silent)
+    return Result(claim.name, seed, quick, plan, code, _rounded(numbers), seconds, data, _rounded(probe))
 
 
-def _rounded(number: Number) -> Number:
+def _rounded(numbers: Numbers) -> Numbers:
     """Return six significant digits, which keeps reports small."""
-    return [float(f"{it:.6g}") for it in number] if isinstance(number, list) else float(f"{number:.6g}")
+    return {
+        name: [float(f"{it:.6g}") for it in value] if isinstance(value, list) else float(f"{value:.6g}")
+        for name, value in numbers.items()
+    }
 
 
 @contextmanager

@@ -102,9 +102,12 @@ def held_out(kind: str, count: int, seed: int, **settings: Any) -> list[tuple[st
     raise ValueError(f"found only {len(pairs)} of {count} held-out pairs of {kind} with {settings}")
 
 
-def share_right(model: Any, pairs: Sequence[tuple[str, str]], max_new_tokens: int) -> float:
-    """Return the share of the targets that greedy search finds."""
-    outs = us.generate(model, [source for source, _ in pairs], us.Greedy(), max_new_tokens=max_new_tokens)
+def share_right(
+    model: Any, pairs: Sequence[tuple[str, str]], max_new_tokens: int, decoder: Any = "Greedy"
+) -> float:
+    """Return the share of the targets that a decoder finds."""
+    sources = [source for source, _ in pairs]
+    outs = us.generate(model, sources, decoder, max_new_tokens=max_new_tokens, seed=0)
     return sum(out.text == target for out, (_, target) in zip(outs, pairs, strict=True)) / len(pairs)
 
 

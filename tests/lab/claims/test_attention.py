@@ -8,7 +8,7 @@ from unspool.lab.claims.attention import (
     key_elimination,
 )
 from unspool.lab.small_models import TRANSFORMER_LM, language, train_model
-from unspool.models.rnn_seq2seq import RNNSeq2SeqConfig
+from unspool.models.rnn_models import RNNSeq2SeqConfig
 
 
 def test_of_one_word_the_first_is_the_last():

@@ -2,7 +2,8 @@ import pytest
 import torch
 
 from unspool.basis import BasisTest
-from unspool.lab.claims.truncation import compare_tests, overlap, safe_threshold
+from unspool.lab.claim import silent
+from unspool.lab.claims.truncation import compare_tests, overlap, safe_threshold, truncation_constraint
 
 
 def test_overlap_by_hand():
@@ -24,6 +25,20 @@ def test_every_part_of_safe_threshold_can_fail(every_part_can_fail):
     ]
     every_part_can_fail(safe_threshold, good, changes)
     assert safe_threshold.held([{**good, "kept above τ": 0}])[0] == [False]
+
+
+def test_every_part_of_truncation_constraint_can_fail(every_part_can_fail):
+    kinds = ("threshold", "mass", "test at rank 0")
+    good = {"tokens": 480, "tokens proved possible": 40}
+    good |= {f"differences between program and {kind}": 0 for kind in kinds}
+    changes = [{f"differences between program and {kind}": 1} for kind in kinds]
+    every_part_can_fail(truncation_constraint, good, [*changes, {"tokens proved possible": 0}])
+
+
+def test_the_constraint_holds_in_a_quick_run():
+    numbers = truncation_constraint.measure(1, True, silent)
+    assert numbers["tokens"] == 72
+    assert all(row == [True] for row in truncation_constraint.held([numbers]))
 
 
 def test_the_worked_example_by_hand():

@@ -1,10 +1,11 @@
-"""Decoders: sampling, greedy, beam search and its variants, contrastive, speculative, MBR and masked
+"""Decoders: sampling, greedy, beam search and its variants, exact, contrastive, speculative, MBR and masked
 decoding."""
 
 from unspool.decode.search.beam import Beam
 from unspool.decode.search.constrained_beam import ConstrainedBeam
 from unspool.decode.search.contrastive_search import ContrastiveSearch
 from unspool.decode.search.diverse_beam import DiverseBeam
+from unspool.decode.search.exact_search import ExactSearch
 from unspool.decode.search.masked_decoding import MaskedDiffusion, MaskPredict
 from unspool.decode.search.mbr import MBR, ChrF, TokenF1
 from unspool.decode.search.sampling import Greedy, Sample
@@ -18,6 +19,7 @@ SEARCHES: dict[str, type] = {
     "ConstrainedBeam": ConstrainedBeam,
     "ContrastiveSearch": ContrastiveSearch,
     "DiverseBeam": DiverseBeam,
+    "ExactSearch": ExactSearch,
     "Greedy": Greedy,
     "MBR": MBR,
     "MaskPredict": MaskPredict,

@@ -1,28 +1,56 @@
 """Claims and checks by subject, named as the functions that measure them, in the order of the report."""
 
 from unspool.lab.claim import Experiment
-from unspool.lab.claims import attention, degeneration, heads, loops, networks, training, truncation
+from unspool.lab.claims import (
+    attention,
+    decoding,
+    degeneration,
+    heads,
+    loops,
+    networks,
+    real_models,
+    repetition,
+    training,
+    truncation,
+)
 
 CLAIMS: tuple[Experiment, ...] = (
     # Why text degenerates
     degeneration.degeneration,
+    real_models.real_degeneration,
     degeneration.incoherent_sampling,
     degeneration.likelihood_trap,
+    real_models.real_trap,
+    real_models.real_calibration,
     degeneration.large_beams,
+    real_models.translator_beams,
     loops.greedy_trigram,
     loops.loop_rate,
+    real_models.real_loops,
+    repetition.loops_by_size,
+    repetition.loops_by_prefix,
+    repetition.loops_by_data,
     # What to do about it in decoding
+    decoding.end_symbol,
+    decoding.search_costs,
+    decoding.temperature_limits,
+    decoding.small_beams,
     truncation.one_k,
     truncation.safe_threshold,
+    truncation.truncation_constraint,
     truncation.basis_aware_theorem,
     truncation.basis_aware_keeps,
     degeneration.contrastive_decoding,
     degeneration.model_size,
+    real_models.story_model_size,
     # Output layers
     heads.bottleneck_rank,
     heads.second_sense,
+    heads.sense_pulls,
     heads.wider_senses,
+    heads.spread_sign,
     heads.kerbs_against_softmax,
+    decoding.rating_standard,
     # Networks
     networks.bidirectional_context,
     attention.gradient_to_source,

@@ -20,7 +20,7 @@ from unspool.lab.small_models import (
     train_model,
 )
 from unspool.models.key_elimination import costs, with_keys, without_keys
-from unspool.models.rnn_seq2seq import RNNSeq2SeqConfig
+from unspool.models.rnn_models import RNNSeq2SeqConfig
 from unspool.objectives.attention_losses import distance, entropy
 from unspool.objectives.dependency_heads import pad_rows
 from unspool.plots.seeds import bars, chart, lines

@@ -17,7 +17,7 @@ from unspool.data.known_languages.known_language import TrueModel
 from unspool.diagnose.softmax_bottleneck import least_error, log_probabilities, smoothed, spectrum
 from unspool.evaluate.teacher_forcing import windows
 from unspool.heads.kerbs import Kerbs
-from unspool.heads.kerbs_kernel import kernel
+from unspool.heads.kerbs_kernel import kernel, kernel_profile
 from unspool.lab.claim import DEGENERATION, KERBS, Numbers, Progress, check, claim, tracked
 from unspool.lab.small_models import RNN_LM, TRANSFORMER_LM, excess_loss, language, train_model
 from unspool.plots.seeds import bars, chart, lines
@@ -56,9 +56,28 @@ def _draw_ranks(figure: Any, runs: Sequence[Numbers]) -> None:
     )(figure, curves)
 
 
+def least_underestimation(true_CV: Tensor, tail: float) -> float:
+    """Return the least max(A − A′) of a model that misses A = log p* by ‖A − A′‖_F ≥ tail.
+
+        −log(1 + τ/p*) ≤ A − A′ ≤ δ,  τ = 1 − e^(−δ)   ⇒   tail² ≤ Σ max(δ, log(1 + τ/p*))²
+
+    The left bound is Theorem 1 of Finlayson et al. 2024. The sum rises with δ and is 0 at δ = 0.
+    """
+
+    def largest(delta: float) -> float:
+        above_CV = torch.log1p(-math.expm1(-delta) / true_CV.double()).clamp(min=delta)
+        return float(above_CV.square().sum())
+
+    low, high = -60.0, 6.0  # of log δ
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if largest(math.exp(middle)) < tail**2 else (low, middle)
+    return math.exp(low)
+
+
 @check(
     "Log-probabilities of a softmax of width d have rank d + 1 at most, so the distance to the truth is at "
-    "least the norm of its other singular values (Eckart–Young).",
+    "least the norm of its other singular values (Eckart–Young), and some token is underestimated.",
     source=f"{DEGENERATION}, the softmax bottleneck, equations 1 and 2",
     measured="An artificial language of 80 words with several senses each, whose truth is known. Recurrent "
     "models and Transformers of width 4, 8 and 16, and as many mixtures of two softmaxes, are trained; the "
@@ -75,6 +94,9 @@ def _draw_ranks(figure: Any, runs: Sequence[Numbers]) -> None:
         "no model is nearer to the truth than Eckart–Young allows": lambda n: all(
             a >= b for a, b in zip(n["achieved"], n["least"], strict=True)
         ),
+        "max(A − A′) is at least its positive bound from the singular values, at every width": lambda n: all(
+            n[f"max(A − A′), d = {w}"] >= n[f"bound of max(A − A′), d = {w}"] > 0 for w in WIDTHS
+        ),
     },
     seconds=9,
     draw=_draw_ranks,
@@ -85,6 +107,7 @@ def bottleneck_rank(seed: int, quick: bool, progress: Progress) -> Numbers:
 
         A′ = log softmax(W H) = W H − 1·log Σ exp(W H):   rank A′ ≤ d + 1
         ‖A − A′‖_F ≥ √(Σ_{i > d+1} σᵢ(A)²)                Eckart & Young
+        max(A − A′) > 0                                   `least_underestimation`
 
     Finlayson et al. 2024, §2 (papers.bib: finlayson2024closing); Yang et al. 2018
     (papers.bib: yang2018breaking); Eckart & Young 1936 (papers.bib: eckart1936approximation).
@@ -104,6 +127,9 @@ def bottleneck_rank(seed: int, quick: bool, progress: Progress) -> Numbers:
             if name == "recurrent":
                 curves["least"].append(least_error(matrix, width + 1))
                 curves["achieved"].append(float((matrix - logp.double()).norm()))
+                bound = least_underestimation(matrix.exp(), curves["least"][-1])
+                numbers[f"bound of max(A − A′), d = {width}"] = bound
+                numbers[f"max(A − A′), d = {width}"] = float((matrix - logp.double()).max())
     for width, least, achieved in zip(WIDTHS, *curves.values(), strict=True):
         numbers |= {f"least error, d = {width}": least, f"error, d = {width}": achieved}
     return {**numbers, "width": [*WIDTHS], **curves}
@@ -149,13 +175,17 @@ def _learn(senses_SD: Tensor, hidden: Tensor, targets: Tensor, with_theta: bool)
     return shares
 
 
-def new_sense(seed: int, copied: bool) -> list[Tensor]:
-    """Start the first sense in the first part, and the second near 0 or as a copy of the first."""
+def _new_sense(seed: int, copied: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Return senses, contexts and words: sense 1 in part 1, the new sense near 0 or a copy of it."""
     rng, axes, angle = torch.Generator().manual_seed(seed), torch.eye(WIDTH), 2 * math.pi / 3
     hidden, targets = _clusters(math.cos(angle) * axes[0] + math.sin(angle) * axes[1], rng)
     new = 2 * copied * axes[0] + 0.2 * torch.randn(WIDTH, generator=rng) / WIDTH**0.5
-    senses_SD = torch.stack([2 * axes[0], 2 * axes[2], -2 * axes[2], new])
-    return _learn(senses_SD, hidden, targets, with_theta=False)
+    return torch.stack([2 * axes[0], 2 * axes[2], -2 * axes[2], new]), hidden, targets
+
+
+def new_sense(seed: int, copied: bool) -> list[Tensor]:
+    """Start the first sense in the first part, and the second near 0 or as a copy of the first."""
+    return _learn(*_new_sense(seed, copied), with_theta=False)
 
 
 def random_senses(seed: int) -> list[Tensor]:
@@ -215,12 +245,129 @@ def second_sense(seed: int, quick: bool, progress: Progress) -> Numbers:  # noqa
     }
 
 
+# ---- sense_pulls
+
+SENSE_STARTS = {"near 0": False, "a copy": True}
+
+
+@check(
+    "Lemma A.1, equations 1 to 4: the pull on a new sense is the sum of the pulls of both parts, and part 1 "
+    "pulls weakly, because its sense represents it already.",
+    source=f"{KERBS}, Lemma A.1",
+    measured="The clusters and senses of second_sense before the first step, inner products as kernel. The "
+    "new sense is near 0 (the premise), or a copy of the first (no premise).",
+    criterion={
+        "lines 2 and 3 add up to the gradient (1e-4 of its length)": lambda n: all(
+            n[f"{it}: error of lines 2 and 3"] <= 1e-4 for it in SENSE_STARTS
+        ),
+        "line 2 is at most ε times the lengths of part 1's vectors": lambda n: all(
+            n[f"{it}: pull of part 1"] <= n[f"{it}: bound of the pull of part 1"] for it in SENSE_STARTS
+        ),
+        "near 0, ε is below 0.05, and part 2 pulls a hundred times as strongly": lambda n: (
+            n["near 0: ε"] < 0.05 and n["near 0: pull of part 2"] > 100 * n["near 0: pull of part 1"]
+        ),
+        "for a copy the premise fails (ε above 0.3), and part 1 pulls ten times as strongly as near 0": (
+            lambda n: n["a copy: ε"] > 0.3 and n["a copy: pull of part 1"] > 10 * n["near 0: pull of part 1"]
+        ),
+    },
+    seconds=0.2,
+    draw=chart(
+        bars(
+            {f"{it}: pull of part {part}": f"{it}, part {part}" for it in SENSE_STARTS for part in (1, 2)},
+            "pull on the new sense",
+            xscale="log",
+        )
+    ),
+    size=(6.4, 2.0),
+)
+def sense_pulls(seed: int, quick: bool, progress: Progress) -> Numbers:  # noqa: ARG001
+    """Lines 2 and 3:   Σ_h R exp(h·w₂) h / ((exp(h·w₁) + exp(h·w₂)) (exp(h·w₁) + exp(h·w₂) + R)).
+
+    Miao et al. 2019, appendix A, equations 1 to 4 (papers.bib: miao2019kernelized).
+    """
+    numbers: dict[str, float] = {}
+    for name, copied in tracked(SENSE_STARTS.items(), progress):
+        senses_SD, hidden, _ = _new_sense(seed, copied)
+        hidden_PED, (first_D, *others, new_D) = (
+            hidden[: 2 * EACH].double().view(2, EACH, -1),
+            senses_SD.double(),
+        )
+        new_D = new_D.clone().requires_grad_()
+        one_PE, two_PE = (hidden_PED @ first_D).exp(), (hidden_PED @ new_D).exp()
+        rest_PE = sum((hidden_PED @ other_D).exp() for other_D in others)
+        both_PE = one_PE + two_PE
+        loss = (both_PE / (both_PE + rest_PE)).log().sum()
+        (gradient_D,) = torch.autograd.grad(loss, new_D)
+        share_PE = (rest_PE * two_PE / (both_PE * (both_PE + rest_PE))).detach()
+        pull_PD = (share_PE[..., None] * hidden_PED).sum(1)
+        epsilon = float((two_PE / both_PE)[0].max())
+        numbers |= {
+            f"{name}: ε": epsilon,
+            f"{name}: pull of part 1": float(pull_PD[0].norm()),
+            f"{name}: pull of part 2": float(pull_PD[1].norm()),
+            f"{name}: bound of the pull of part 1": epsilon * float(hidden_PED[0].norm(dim=-1).sum()),
+            f"{name}: error of lines 2 and 3": float(
+                (pull_PD.sum(0) - gradient_D).norm() / gradient_D.norm()
+            ),
+        }
+    return numbers
+
+
+# ---- spread_sign
+
+
+@check(
+    "Lemma A.2, equations 9 to 11, for small θ > 0: where cosines are smaller, θ tends to rise; but equation "
+    "11 as printed has no positive root.",
+    source=f"{KERBS}, Lemma A.2",
+    measured="F₁ of equation 11 and its derivatives for 0 < θ ≤ 1/2 and 0 < cos ≤ 1; the derivative of the "
+    "exact kernel by θ; and θ of one word, learnt to convergence from θ = 0.1 at three spreads of its "
+    "contexts (the experiment of wider_senses).",
+    criterion={
+        "∂F₁/∂cos · ∂F₁/∂θ > 0 everywhere": lambda n: n["least product of the derivatives of F₁"] > 0,
+        "F₁ < 0 everywhere: equation 11 has no root": lambda n: n["largest F₁"] < 0,
+        "the exact ∂K/∂θ changes its sign at cos = 2/3 for θ → 0 (1e-3)": lambda n: (
+            abs(n["cos where ∂K/∂θ changes its sign"] - 2 / 3) <= 1e-3
+        ),
+        "θ at convergence rises with the spread": lambda n: (
+            n["θ, spread 0.5"] < n["θ, spread 1"] < n["θ, spread 2"]
+        ),
+    },
+    seconds=8,
+    draw=chart(lines("spread", {"θ": "θ at convergence"}, "spread of the word's contexts", "θ")),
+)
+def spread_sign(seed: int, quick: bool, progress: Progress) -> Numbers:
+    """F₁ = exp(−θ cos) − 1 + θ cos exp(−θ cos).
+
+    Miao et al. 2019, appendix A, equations 9 to 11 (papers.bib: miao2019kernelized).
+    """
+    grid = (torch.linspace(0.01, end, 50, dtype=torch.float64) for end in (0.5, 1.0))
+    theta_TC, cos_TC = (it.requires_grad_() for it in torch.meshgrid(*grid, indexing="ij"))
+    turn_TC = theta_TC * cos_TC
+    f_TC = torch.expm1(-turn_TC) + turn_TC * torch.exp(-turn_TC)
+    by_theta_TC, by_cos_TC = torch.autograd.grad(f_TC.sum(), (theta_TC, cos_TC))
+    small = torch.tensor(1e-4, dtype=torch.float64).expand(1000).clone().requires_grad_()
+    cos_C = torch.linspace(0.5, 0.8, 1000, dtype=torch.float64)
+    (slope_C,) = torch.autograd.grad(kernel_profile(cos_C, small).sum(), small)
+    (turns,) = (slope_C[1:].sign() != slope_C[:-1].sign()).nonzero(as_tuple=True)
+    spreads = (0.5, 1.0, 2.0)
+    thetas = [learnt_theta(seed, it, 20 if quick else 800, 0.1) for it in tracked(spreads, progress)]
+    return {
+        "least product of the derivatives of F₁": float((by_theta_TC * by_cos_TC).min()),
+        "largest F₁": float(f_TC.max()),
+        "cos where ∂K/∂θ changes its sign": float(cos_C[turns[0]]) if len(turns) == 1 else 0.0,
+        **{f"θ, spread {spread:g}": theta for spread, theta in zip(spreads, thetas, strict=True)},
+        "spread": [*spreads],
+        "θ": thetas,
+    }
+
+
 # ---- wider_senses
 
 SPREADS = tuple(0.3 + 0.2 * k for k in range(8))
 
 
-def learnt_theta(seed: int, spread: float) -> float:
+def learnt_theta(seed: int, spread: float, steps: int = 60, begin: float = 0.0) -> float:
     """Learn only θ of one word in a cluster, among twenty other words."""
     rng = torch.Generator().manual_seed(seed)
     near = torch.eye(WIDTH)[0] + spread * torch.randn(2 * EACH, WIDTH, generator=rng) / WIDTH**0.5
@@ -230,7 +377,8 @@ def learnt_theta(seed: int, spread: float) -> float:
     head = Kerbs(WIDTH, torch.arange(21), 21)
     head.senses_SD.data = torch.zeros(21, WIDTH)
     head.senses_SD.data[0, 0] = 1.5 * 8**0.5
-    for _ in range(60):
+    head.theta_S.data.fill_(begin)
+    for _ in range(steps):
         descend(head, [head.theta_S], hidden, targets, 5.0)
     return float(head.theta_S.detach()[0])
 

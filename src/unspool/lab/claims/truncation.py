@@ -5,9 +5,11 @@ All are measured on a trigram model of an artificial language whose true probabi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,7 +17,7 @@ import unspool as us
 from unspool.basis import BasisTest
 from unspool.data.known_languages import ZipfMarkov
 from unspool.diagnose.overestimation import failures, optimality_gap, underestimation
-from unspool.lab.claim import DEGENERATION, LECTURE, Numbers, Progress, check, claim
+from unspool.lab.claim import DEGENERATION, LECTURE, Numbers, Progress, check, claim, tracked
 from unspool.lab.small_models import at_optimum, differences, mean, sample_contexts, train_narrow
 from unspool.plots.canvas import RED
 from unspool.plots.seeds import bars, chart, lines
@@ -170,6 +172,66 @@ def safe_threshold(seed: int, quick: bool, progress: Progress) -> Numbers:
         "threshold": [*TAUS],
         "share": [it.share for it in by_tau],
         "mass": [it.mass for it in by_tau],
+    }
+
+
+# ---- truncation_constraint
+
+
+@check(
+    "The truncation constraint alone proves token i possible exactly if p̂ᵢ > 1 − e^(−δ).",
+    source=f"{DEGENERATION}, Corollary 2",
+    measured="Forty random distributions of 12 tokens, with δ between 0.05 and 3: for each token, whether a "
+    "linear program finds p with Σ p = 1, 0 ≤ p ≤ e^δ p̂ and pᵢ = 0, and whether the basis-aware test at "
+    "rank 0 accepts the token.",
+    criterion={
+        "the program has no solution exactly where p̂ᵢ > 1 − e^(−δ)": lambda n: (
+            n["differences between program and threshold"] == 0
+        ),
+        "and where (1 − p̂ᵢ) e^δ < 1": lambda n: n["differences between program and mass"] == 0,
+        "the basis-aware test at rank 0 says the same": lambda n: (
+            n["differences between program and test at rank 0"] == 0
+        ),
+        "both cases occur": lambda n: 0 < n["tokens proved possible"] < n["tokens"],
+    },
+    seconds=2,
+    draw=chart(
+        bars(
+            {it: it for it in ("tokens proved possible", "differences between program and threshold")},
+            "tokens",
+        )
+    ),
+    size=(6.4, 1.8),
+)
+def truncation_constraint(seed: int, quick: bool, progress: Progress) -> Numbers:
+    """∄ p: Σ p = 1, 0 ≤ p ≤ e^δ p̂, pᵢ = 0   ⇔   (1 − p̂ᵢ) e^δ < 1   ⇔   p̂ᵢ > 1 − e^(−δ).
+
+    Finlayson et al. 2024, §3, Corollary 2 (papers.bib: finlayson2024closing).
+    """
+    from scipy.optimize import linprog  # slow to import
+
+    rng, size = np.random.default_rng(seed), 12
+    proved, counts = 0, dict.fromkeys(("threshold", "mass", "test at rank 0"), 0)
+    test = BasisTest(torch.from_numpy(rng.standard_normal((size, 2))), rank=0)
+    draws = range(6 if quick else 40)
+    for _ in tracked(draws, progress):
+        p_V, delta = rng.dirichlet(np.full(size, 0.4)), rng.uniform(0.05, 3)
+        p_V = np.maximum(p_V, 1e-6) / np.maximum(p_V, 1e-6).sum()
+        tau, upper_V = -math.expm1(-delta), p_V * math.exp(delta)
+        accepted_V = test.mask(p_V, tau)
+        for i in range(size):
+            bounds = [(0, 0 if j == i else upper) for j, upper in enumerate(upper_V)]
+            ones = np.ones((1, size))
+            found = linprog(np.zeros(size), A_eq=ones, b_eq=[1.0], bounds=bounds, method="highs")
+            is_possible = found.status == 2  # infeasible
+            proved += is_possible
+            counts["threshold"] += is_possible != (p_V[i] > tau)
+            counts["mass"] += is_possible != ((1 - p_V[i]) * math.exp(delta) < 1)
+            counts["test at rank 0"] += is_possible != accepted_V[i]
+    return {
+        "tokens": size * len(draws),
+        "tokens proved possible": proved,
+        **{f"differences between program and {name}": count for name, count in counts.items()},
     }
 
 
