@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -22,8 +21,7 @@ from rich.console import Console
 
 from peers.comparison import Comparison, compare, write_json
 from peers.lineup import chosen, full_lineup
-from peers.process import HERE
-from peers.weight_files import folder_of, source_of
+from peers.weight_files import folder_of, source_of, write_in_process
 from peers.work import parse_mode
 from unspool.models.loading.gguf_file import open_gguf
 from unspool.tokenization import tokenizer_from_gguf
@@ -67,13 +65,7 @@ def main() -> int:
 
     source = source_of(args.model)
     folder = folder_of(source)
-    subprocess.run(
-        [sys.executable, "-m", "peers.weight_files", str(source), str(folder)],
-        cwd=HERE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        check=True,
-    )
+    write_in_process(source, folder)
     context = -(-(args.prompt_tokens + args.new_tokens) // 256) * 256
     contenders, absent = full_lineup(source, folder, context, args.llama_python)
     for name, reason in absent.items():

@@ -16,6 +16,7 @@ from peers.weight_files import (
     FLOAT32_BYTES,
     GGUF_TYPES,
     INT8_BYTES,
+    LLAMA_TYPES,
     absence,
     converted_bytes,
     stored_bytes,
@@ -103,7 +104,7 @@ def full_lineup(
         path = llama_python(python)
         found += [
             llama_cpp(folder / f"{kind}.gguf", kind, context, path)
-            for kind in GGUF_TYPES
+            for kind in (*GGUF_TYPES, *LLAMA_TYPES)
             if there(f"llama.cpp {kind}", folder / f"{kind}.gguf")
         ]
         found.append(llama_cpp(source, "stored", context, path))
@@ -117,7 +118,7 @@ def full_lineup(
     ]
     found += [
         unspool(folder / f"{kind}.gguf", kind, "compiled", "stored")
-        for kind in GGUF_TYPES
+        for kind in (*GGUF_TYPES, *LLAMA_TYPES)
         if kind != "f32" and there(f"unspool {kind}", folder / f"{kind}.gguf")
     ]
     return found, absent

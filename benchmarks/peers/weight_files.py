@@ -1,10 +1,10 @@
 """The same weights in everybody's format, written once into the cache folder.
 
-    python -m peers.weight_files FILE.gguf FOLDER      (generate.py does it)
+    python -m peers.weight_files FILE.gguf FOLDER [PYTHON WITH LLAMA.CPP]      (generate.py does it)
 
     original → float32 ─┬→ huggingface/            Hugging Face
                         ├→ ctranslate2-float32/, ctranslate2-int8/
-                        └→ f32.gguf, q8_0.gguf, q4_0.gguf
+                        └→ f32.gguf, q8_0.gguf, q4_0.gguf; by llama.cpp: q4_k_m.gguf, q6_k.gguf
 
 What cannot be written is left out, and says why in a file of its name and ".missing".
 """
@@ -14,12 +14,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unspool.io import cache_folder
+from unspool.io import cache_folder, new_file
 from unspool.models.loading.gguf_file import GGUFTensor, open_gguf
 from unspool.models.loading.model_names import PACKAGES, package_file
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     import unspool as us
 
 GGUF_TYPES = ("f32", "q8_0", "q4_0")
+LLAMA_TYPES = ("q4_k_m", "q6_k")
+"""Mixtures of types that llama.cpp writes."""
 CTRANSLATE2_TYPES = ("float32", "int8")
 FLOAT32_BYTES = 4.0
 INT8_BYTES = 1 + 4 / 64
@@ -66,10 +69,22 @@ def converted_bytes(file: Path, each: float) -> int:
     return round(sum(math.prod(tensor.shape) for tensor in read_tensors(file)) * each)
 
 
-def write_all(source: Path, folder: Path) -> None:
+def write_in_process(source: Path, folder: Path, llama_python: str | None = None) -> None:
+    """`write_all` in a process of its own, so that its memory is free afterwards."""
+    command = [sys.executable, "-m", "peers.weight_files", str(source), str(folder)]
+    command += [] if llama_python is None else [llama_python]
+    here = Path(__file__).resolve().parents[1]
+    subprocess.run(command, cwd=here, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+
+
+def write_all(source: Path, folder: Path, llama_python: str | None = None) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name in GGUF_TYPES:
         unless_there(folder / f"{name}.gguf", lambda path, name=name: _write_gguf(source, path, name))
+    for name in LLAMA_TYPES if llama_python is not None else ():
+        unless_there(
+            folder / f"{name}.gguf", lambda path, name=name: _quantise(folder, path, name, llama_python)
+        )
     unless_there(folder / "huggingface", lambda path: _write_huggingface(source, path))
     for name in CTRANSLATE2_TYPES:
         unless_there(
@@ -109,11 +124,17 @@ def _write_gguf(source: Path, path: Path, name: str) -> None:
     requantise(source, path, GGMLQuantizationType[name.upper()])
 
 
+def _quantise(folder: Path, path: Path, name: str, llama_python: str) -> None:
+    with new_file(path) as fresh:
+        command = [llama_python, "-m", "peers.llama_quantise", str(folder / "f32.gguf"), str(fresh), name]
+        subprocess.run(command, check=True)
+
+
 def _write_huggingface(source: Path, path: Path) -> None:
     import unspool as us
     from unspool.io import new_folder
 
-    model = us.load(source)
+    model = us.load(source, weights="float32")
     with new_folder(path) as folder:
         us.to_huggingface(model).save_pretrained(folder)
         _save_tokenizer(model, folder)
@@ -138,4 +159,4 @@ def _write_ctranslate2(huggingface: Path, path: Path, precision: str) -> None:
 
 
 if __name__ == "__main__":
-    write_all(Path(sys.argv[1]), Path(sys.argv[2]))
+    write_all(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:])

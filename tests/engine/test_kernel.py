@@ -123,7 +123,7 @@ import torch
 from numba.core.runtime import rtsys
 
 import unspool as us
-from unspool.models.rnn_lm import RNNConfig
+from unspool.models.rnn_models import RNNConfig
 from unspool.models.transformer_lm import TransformerConfig
 
 shape = {"vocab_size": 5000, "width": 16, "layers": 1}

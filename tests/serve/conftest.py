@@ -1,8 +1,12 @@
 import threading
+from functools import partial
 
 import pytest
 import torch
+import transformers
 
+import unspool as us
+from unspool.integrations.huggingface.loading import from_huggingface
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.serve.scheduler import Scheduler
 from unspool.serve.shared_model import BatchCall
@@ -22,15 +26,73 @@ def scheduler_of():
         engine.close()
 
 
-@pytest.fixture(scope="session")
-def compiled_model():
+def small_transformer(engine):
     torch.manual_seed(0)
     shape = TransformerConfig(
-        vocab_size=31, width=16, layers=2, heads=4, kv_heads=2, head_width=4, inner_width=20, context=60
+        vocab_size=31, width=16, layers=2, heads=4, kv_heads=2, head_width=4, inner_width=20, context=400
     )
     model = shape.build().eval()
-    model.engine = "compiled"
+    model.engine = engine
     return model
+
+
+def small_llama():
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 20}
+    ends = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+    config = transformers.LlamaConfig(
+        vocab_size=31,
+        num_key_value_heads=2,
+        max_position_embeddings=400,
+        initializer_range=0.5,
+        **sizes,
+        **ends,
+    )
+    return from_huggingface(transformers.LlamaForCausalLM(config).eval())
+
+
+MODELS = {
+    "compiled": lambda: small_transformer("compiled"),
+    "torch": lambda: small_transformer("torch"),
+    "transformers": small_llama,
+}
+
+
+@pytest.fixture(scope="session")
+def compiled_model():
+    return small_transformer("compiled")
+
+
+@pytest.fixture(params=MODELS, scope="session")
+def batched_model(request):
+    """Models whose requests share batches."""
+    return MODELS[request.param]()
+
+
+@pytest.fixture
+def assert_same(batched_model):
+    """Equal to the bit with the compiled engine; otherwise the same texts, and numbers up to rounding."""
+
+    def numbers(output):
+        return [*output.logps, *output.scores, output.total or 0.0]
+
+    def check(found, expected):
+        if batched_model.engine == "compiled":
+            assert found == expected
+            return
+        found, expected = ([it] if isinstance(it, us.Output) else it for it in (found, expected))
+        assert [it.tokens for it in found] == [it.tokens for it in expected]
+        for one, other in zip(found, expected, strict=True):
+            assert numbers(one) == pytest.approx(numbers(other), rel=1e-4, abs=1e-4)
+            assert (one.finish_reason, one.seed) == (other.finish_reason, other.seed)
+
+    return check
+
+
+@pytest.fixture
+def assert_close(batched_model):
+    exact = batched_model.engine == "compiled"
+    return partial(torch.testing.assert_close, rtol=0 if exact else 1e-4, atol=0 if exact else 1e-4)
 
 
 class Gate:

@@ -10,7 +10,6 @@ import torch
 
 import unspool as us
 from unspool.decode.prefill import Prefill
-from unspool.models.transformer_lm import TransformerConfig
 from unspool.models.trigram import TrigramConfig
 from unspool.serve.scheduler import PerRequestBatch, Scheduler
 from unspool.serve.shared_model import BatchCall, RequestCancelled, RequestTimeout
@@ -45,21 +44,21 @@ def alone(model, place):
     return us.generate(model, prompt, search, **options)
 
 
-def test_every_request_is_answered_as_if_it_were_alone(scheduler_of, gate, compiled_model):
-    engine = scheduler_of(compiled_model)
+def test_every_request_is_answered_as_if_it_were_alone(scheduler_of, gate, batched_model, assert_same):
+    engine = scheduler_of(batched_model)
     hold = gate(engine)
     with ThreadPoolExecutor(28) as pool:
         answers = [pool.submit(served, engine, place) for place in range(28)]
         hold.opened_when(28)
         found = [answer.result() for answer in answers]
-    assert found == [alone(compiled_model, place) for place in range(28)]  # log-probabilities to the bit
+    assert_same(found, [alone(batched_model, place) for place in range(28)])
     assert engine.counts["rows"] > 2 * engine.counts["steps"]
     assert engine.batch.rows == 0
 
 
-def test_what_prompts_have_in_common_is_read_once_and_says_the_same(gate, compiled_model):
+def test_what_prompts_have_in_common_is_read_once_and_says_the_same(gate, batched_model, assert_same):
     beginning = [1 + k % 29 for k in range(40)]
-    with closing(Scheduler(compiled_model, cache_bytes=2**20)) as engine:
+    with closing(Scheduler(batched_model, cache_bytes=2**20)) as engine:
         for search in (us.Sample(), us.Beam(3), us.Greedy()):
             hold = gate(engine)
             prompts = [[*beginning, 3 + k, 4] for k in range(6)]
@@ -73,8 +72,8 @@ def test_what_prompts_have_in_common_is_read_once_and_says_the_same(gate, compil
                 hold.opened_when(6)
                 found = [answer.result() for answer in answers]
             for prompt, output in zip(prompts, found, strict=True):
-                alone = us.generate(compiled_model, prompt, search, max_new_tokens=8, seed=prompt[-2])
-                assert output == alone  # log-probabilities to the bit
+                alone = us.generate(batched_model, prompt, search, max_new_tokens=8, seed=prompt[-2])
+                assert_same(output, alone)
         assert engine.batch.rows == 0
         engine.batch.sweep()
         assert 0 < engine.batch.cached_rows <= 18
@@ -292,22 +291,42 @@ def test_a_client_that_leaves_while_its_prompt_is_read_costs_nothing_more(schedu
     assert engine.batch.rows == len(engine.batch._tokens) == 1
 
 
-def test_long_texts_are_scored_and_searched_in_chunks(scheduler_of):
-    torch.manual_seed(0)
-    shape = TransformerConfig(vocab_size=31, width=16, layers=1, heads=2, inner_width=20, context=400)
-    model = shape.build().eval()
-    model.engine = "compiled"
+def test_long_texts_are_scored_and_searched_in_chunks(scheduler_of, batched_model, assert_same, assert_close):
+    model = batched_model
     text = [1 + k % 29 for k in range(300)]
     with scheduler_of(model).open_request() as shared:
-        assert us.score(shared, text[:2], text[2:]) == us.score(model, text[:2], text[2:])
+        scores = [torch.tensor(us.score(it, text[:2], text[2:]).logps) for it in (shared, model)]
+        assert_close(*scores)
         search = us.ContrastiveSearch(k=3, alpha=0.5)
         found = us.generate(shared, text, search, max_new_tokens=5, seed=1)
-        assert found == us.generate(model, text, search, max_new_tokens=5, seed=1)
+        assert_same(found, us.generate(model, text, search, max_new_tokens=5, seed=1))
         hidden_MD, step, state = shared.read_all([text])
         expected_MD, alone, _ = model.read_all([text])
-        assert torch.equal(hidden_MD, expected_MD)
-        assert torch.equal(step.logp_NV, alone.logp_NV)
+        assert_close(hidden_MD, expected_MD)
+        assert_close(step.logp_NV, alone.logp_NV)
         assert len(state.rows) == 1
+
+
+def test_a_long_prompt_is_read_in_chunks_by_every_engine(
+    scheduler_of, batched_model, assert_close, monkeypatch
+):
+    reads, forking = [], type(batched_model.forking)
+    original = forking.read_rows
+
+    def counted(self, state, rows_M, texts):
+        reads.append(sum(map(len, texts)))
+        return original(self, state, rows_M, texts)
+
+    monkeypatch.setattr(forking, "read_rows", counted)
+    engine, text = scheduler_of(batched_model), [1 + k % 29 for k in range(350)]
+    running, reading = engine.open_request(), engine.open_request()
+    _, state = running.start([[30]])
+    with ThreadPoolExecutor(1) as pool:
+        prompt = pool.submit(reading.start, [text])
+        while not prompt.done():
+            _, state = running.step(state, torch.tensor([1]))
+    assert (sum(reads), max(reads)) == (350, 128)
+    assert_close(prompt.result()[0].logp_NV, batched_model.start([text])[0].logp_NV)
 
 
 def test_a_call_is_resolved_once_and_an_error_is_raised(scheduler_of):
@@ -335,22 +354,22 @@ def test_it_says_what_the_model_says(scheduler_of, compiled_model):
     assert shared.layered is None
 
 
-def test_it_reads_selects_extends_and_rewinds_as_the_model_does(scheduler_of, compiled_model):
-    shared = scheduler_of(compiled_model).open_request()
+def test_it_reads_selects_extends_and_rewinds_as_the_model_does(scheduler_of, batched_model, assert_close):
+    shared = scheduler_of(batched_model).open_request()
     found = []
-    for model in (shared, compiled_model):
+    for model in (shared, batched_model):
         said, state = model.start([[1, 2], [3]])
         state = state.select(torch.tensor([1, 0, 1])).select(torch.tensor([2, 1]))
         step, state = model.extend(state, torch.tensor([[4, 5, 6], [7, 8, 9]]))
         last, state = model.step(model.rewind(state, 2), torch.tensor([1, 2]))
         found.append([said.logp_NV, step.logp_NV, last.logp_NV])
     for ours, theirs in zip(*found, strict=True):
-        assert torch.equal(ours, theirs)
+        assert_close(ours, theirs)
 
 
-def test_a_score_is_the_models(scheduler_of, compiled_model):
-    with scheduler_of(compiled_model).open_request() as shared:
-        assert us.score(shared, [1, 2], [3, 4, 5]) == us.score(compiled_model, [1, 2], [3, 4, 5])
+def test_a_score_is_the_models(scheduler_of, batched_model, assert_close):
+    with scheduler_of(batched_model).open_request() as shared:
+        assert_close(*(torch.tensor(us.score(it, [1, 2], [3, 4, 5]).logps) for it in (shared, batched_model)))
 
 
 def test_an_old_error_comes_back_where_it_was_stopped(scheduler_of):

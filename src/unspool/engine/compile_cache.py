@@ -10,6 +10,7 @@ from typing import Any
 
 from numba.core import event
 
+from unspool.engine.processors import cpu_quota
 from unspool.engine.simd import BOUNDSCHECK
 from unspool.engine.threads import keep_workers_at, mailboxes, new_mailbox, run_in_threads, with_empty_arrays
 from unspool.lazy import gc_paused
@@ -60,7 +61,7 @@ class CompiledEntry:
 
     def run(self, threads: int, *args: Any) -> None:
         """Call the entry in this many threads at once; the first call is in one thread."""
-        run_in_threads(threads if self.ready else 1, self, *args)
+        run_in_threads(min(threads, cpu_quota()) if self.ready else 1, self, *args)
 
 
 class RendezvousEntry(CompiledEntry):
@@ -79,6 +80,7 @@ class RendezvousEntry(CompiledEntry):
 
     def run(self, threads: int, *args: Any) -> None:
         """Call the entry in this many threads; in one if it is the first call or another call is running."""
+        threads = min(threads, cpu_quota())
         if threads == 1 or BOUNDSCHECK or not self.ready or not self._one_call.acquire(blocking=False):
             self(*args, 1, self.mailbox)
             return

@@ -25,7 +25,7 @@ from unspool.engine import compiler_obstacle
 from unspool.engine.memory import MAX_STACK_FLOATS
 from unspool.engine.stored_softmax import StoredSoftmax, TiedStoredSoftmax
 from unspool.engine.stored_weights import StoredMatrix
-from unspool.heads.elementwise import Capped
+from unspool.heads.nonlinear import Capped
 from unspool.heads.softmax import Softmax, TiedSoftmax
 
 if TYPE_CHECKING:

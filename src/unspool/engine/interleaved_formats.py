@@ -19,7 +19,19 @@ from llvmlite import ir
 
 from unspool.engine.simd import FLOATS, INTS, int_constant, llvm_splat, load_as
 from unspool.engine.simd_bytes import BYTES, SHORTS, ZERO_BYTE, halves_to_floats
-from unspool.engine.weight_formats import INT8, Q4_0, Q4_1, Q4_K, Q5_K, Q6_K, Q8_0, SIDE, WeightFormat
+from unspool.engine.weight_formats import (
+    INT8,
+    Q4_0,
+    Q4_1,
+    Q4_K,
+    Q5_0,
+    Q5_1,
+    Q5_K,
+    Q6_K,
+    Q8_0,
+    SIDE,
+    WeightFormat,
+)
 
 GROUP, WORDS = 64, 16
 """Inputs that are decoded at once, and their words."""
@@ -41,6 +53,11 @@ def _mask(builder: Any, codes: Any, shift: Any, mask: int) -> Any:
     elif shift:
         codes = builder.lshr(codes, int_constant(shift))
     return builder.and_(codes, int_constant(mask))
+
+
+def _with_fifth(builder: Any, codes: Any, fifth: Any, shift: Any) -> Any:
+    """Codes of four bits, with a fifth from these bits of four bytes."""
+    return builder.or_(codes, builder.shl(_mask(builder, fifth, shift, ONE_BIT), int_constant(4)))
 
 
 class Place:
@@ -95,20 +112,23 @@ class Int8:
 
 
 class Simple:
-    """Q8_0, Q4_0 and Q4_1: two blocks of 32; a nibble format has numbers 16 to 31 in the upper nibbles."""
+    """Formats of two blocks of 32; those of 4 and 5 bits have numbers 16 to 31 in the upper nibbles."""
 
     subgroups = 2
 
-    def __init__(self, kind: WeightFormat, zero: int, header: int, nibbles: bool) -> None:
-        self.kind, self.zero, self.header, self.nibbles = kind, zero, header, nibbles
+    def __init__(self, kind: WeightFormat, zero: int, header: int, bits: int) -> None:
+        self.kind, self.zero, self.header, self.bits = kind, zero, header, bits
 
     def codes(self, place: Place, word: int) -> Any:
         """See `Int8`."""
         block, k = divmod(word, 8)
         begin = SIDE * (block * self.kind.block_bytes + self.header)
-        if not self.nibbles:
+        if self.bits == 8:
             return place.words(begin + WORD_BYTES * k)
-        return _mask(place.builder, place.words(begin + WORD_BYTES * (k % 4)), k // 4 * 4, NIBBLES)
+        codes = _mask(place.builder, place.words(begin + WORD_BYTES * (k % 4)), k // 4 * 4, NIBBLES)
+        if self.bits == 4:
+            return codes
+        return _with_fifth(place.builder, codes, place.words(begin - WORD_BYTES), k)
 
     def scales(self, place: Place, subgroup: int) -> tuple[Any, Any]:
         """See `Int8`."""
@@ -133,8 +153,7 @@ class SixBitScales:
         if not self.has_fifth:
             return codes
         fifth = place.words(16 * SIDE + WORD_BYTES * k)
-        bits = _mask(place.builder, fifth, place.times(place.quarter, 2, half), ONE_BIT)
-        return place.builder.or_(codes, place.builder.shl(bits, int_constant(4)))
+        return _with_fifth(place.builder, codes, fifth, place.times(place.quarter, 2, half))
 
     def scales(self, place: Place, subgroup: int) -> tuple[Any, Any]:
         """See `Int8` and `weight_formats`."""
@@ -178,9 +197,11 @@ Layout = Int8 | Simple | SixBitScales | SixBits
 
 LAYOUTS: dict[WeightFormat, Layout] = {
     INT8: Int8(),
-    Q8_0: Simple(Q8_0, ZERO_BYTE, 2, nibbles=False),
-    Q4_0: Simple(Q4_0, 8, 2, nibbles=True),
-    Q4_1: Simple(Q4_1, 0, 4, nibbles=True),
+    Q8_0: Simple(Q8_0, ZERO_BYTE, 2, bits=8),
+    Q4_0: Simple(Q4_0, 8, 2, bits=4),
+    Q4_1: Simple(Q4_1, 0, 4, bits=4),
+    Q5_0: Simple(Q5_0, 16, 6, bits=5),
+    Q5_1: Simple(Q5_1, 0, 8, bits=5),
     Q4_K: SixBitScales(Q4_K),
     Q5_K: SixBitScales(Q5_K),
     Q6_K: SixBits(),

@@ -8,20 +8,23 @@ result of a chunk does not depend on its thread, so any number of threads comput
 
 **Rendezvous.** Waking a sleeping thread costs as much as one layer of a small model, and only one thread at a
 time can enter or leave Python. So worker threads stay inside the compiled entry between calls and spin on a
-mailbox. After SPINS_BEFORE_SLEEP without a call they return to Python and sleep.
+mailbox. After IDLE_NANOSECONDS without a call they return to Python and sleep.
 
     caller   writes the address and types of its arguments, opens the call, works, closes the call, and waits
              until all workers that joined have left
     worker   waits for an open call with a new number, joins, checks that the call is still open, works with
              the caller's arguments, leaves
 
-**Memory order.** A worker announces itself (seq_cst add to WORKERS_INSIDE) before it checks that the call is
-still open (seq_cst load of OPEN_CALL). The caller closes the call (seq_cst exchange of OPEN_CALL) before it
-checks for announced workers (seq_cst load of WORKERS_INSIDE). All four are in one total order, so one of the
-two sees the other: either the worker finds the call closed and leaves, or the caller waits for it. So no
+**Memory order** (that of C++ and LLVM). A worker announces itself (seq_cst add to WORKERS_INSIDE) before it
+checks that the call is still open (seq_cst load of OPEN_CALL). The caller closes the call (seq_cst exchange
+of OPEN_CALL) before it checks for announced workers (seq_cst load of WORKERS_INSIDE). All four are in one
+total order, so one of the two sees the other: either the worker finds the call closed and leaves, or the
+caller waits for it. With acquire and release alone both could miss each other (Dekker's algorithm). So no
 worker reads arguments, which are on the caller's stack, after the caller has returned. ARGUMENTS and
-ARGUMENT_TYPES are written before OPEN_CALL and read after it, so they belong to the call that is open. In the
-queue, completing a chunk releases its results and the barrier's load acquires them.
+ARGUMENT_TYPES are written before OPEN_CALL and read after it, so they belong to the call that is open. A
+leaving worker releases what it read and wrote, and the caller's load acquires it. In the queue, completing a
+chunk releases its results and the barrier's load acquires them: all updates of a counter are one release
+sequence, so the last value stands for all chunks.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 import zlib
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -43,10 +47,12 @@ from numpy.typing import NDArray
 from unspool.engine.kernel import inline_kernel, instruction, kernel, llvm_intrinsic, memory_instruction
 from unspool.engine.simd import BOUNDSCHECK, llvm_call
 
-SPINS_PER_YIELD = 4000
-"""Loads of a counter before the thread yields the processor."""
-SPINS_BEFORE_SLEEP = 150_000
-"""Loads of a mailbox before a worker sleeps: some milliseconds, more than the time between two steps."""
+YIELD_NANOSECONDS = 20_000
+"""A waiting thread yields the processor this often."""
+IDLE_NANOSECONDS = 5_000_000
+"""A worker without a call sleeps after this time, which is longer than the time between two steps."""
+SPINS_PER_LOOK = 256
+"""Loads between two looks at the clock."""
 
 
 def _atomic_load(order: str) -> Callable[..., Any]:
@@ -63,32 +69,65 @@ def _atomic_update(operation: str, order: str) -> Callable[..., Any]:
 
 # Atomic operations on (array, index); an update takes a value and returns the value before.
 load_acquire, load_seq_cst = _atomic_load("acquire"), _atomic_load("seq_cst")
-_fetch_add, _add_seq_cst = _atomic_update("add", "acq_rel"), _atomic_update("add", "seq_cst")
-_exchange = _atomic_update("xchg", "seq_cst")
+_fetch_add, add_seq_cst = _atomic_update("add", "acq_rel"), _atomic_update("add", "seq_cst")
+exchange = _atomic_update("xchg", "seq_cst")
 
 
 def _pause(builder: Any) -> None:
-    if binding.get_default_triple().startswith("x86_64"):
+    machine = binding.get_default_triple().split("-")[0]
+    if machine == "x86_64":
         llvm_call(builder, "x86.sse2.pause", ir.VoidType())
+    elif machine in ("aarch64", "arm64"):
+        llvm_call(builder, "aarch64.hint", ir.VoidType(), ir.Constant(ir.IntType(32), 1))
 
 
 pause_processor = instruction(_pause, types.void)
-"""The processor's spin-wait hint, on x86-64."""
+"""The processor's spin-wait hint."""
+
+
+def _read_clock(builder: Any) -> Any:
+    word, number = ir.IntType(64), ir.IntType(32)
+    timespec = cgutils.alloca_once(builder, ir.ArrayType(word, 2))
+    kind = ir.FunctionType(number, [number, timespec.type])
+    function = cgutils.get_or_insert_function(builder.module, kind, "clock_gettime")
+    builder.call(function, [ir.Constant(number, time.CLOCK_MONOTONIC), timespec])
+    seconds, nanoseconds = (builder.load(cgutils.gep_inbounds(builder, timespec, 0, it)) for it in (0, 1))
+    return builder.add(builder.mul(seconds, word(1_000_000_000)), nanoseconds)
 
 
 if sys.platform == "win32":
+    _milliseconds = types.ExternalFunction("GetTickCount64", types.int64())
+
+    @inline_kernel
+    def read_clock() -> int:
+        """Nanoseconds since some time, in steps of 16 ms."""
+        return _milliseconds() * 1_000_000  # type: ignore[no-any-return]
 
     @inline_kernel
     def yield_processor() -> None:
         """Does nothing: Windows schedules other threads anyway."""
 
 else:
+    read_clock = instruction(_read_clock, types.int64)
+    """Nanoseconds since some time."""
     _sched_yield = types.ExternalFunction("sched_yield", types.int32())
 
     @inline_kernel
     def yield_processor() -> None:
         """Let another thread run."""
         _sched_yield()
+
+
+@kernel
+def yield_sometimes(last: int) -> int:
+    """Yield after YIELD_NANOSECONDS; the time of the last yield, or now if there was none."""
+    now = read_clock()
+    if last == 0:
+        return now  # type: ignore[no-any-return]
+    if now - last < YIELD_NANOSECONDS:
+        return last
+    yield_processor()
+    return now  # type: ignore[no-any-return]
 
 
 # ── work queue ───────────────────────────────────────────────────────────────────────────────────
@@ -110,11 +149,11 @@ def complete(queue: Any, phase: int) -> int:
 @inline_kernel
 def barrier(queue: Any, phase: int, chunks: int) -> int:
     """Wait until all chunks of this phase are complete; the next phase's number."""
-    spins = 0
+    spins = looked = 0
     while load_acquire(queue, 2 * phase + 1) < chunks:
         spins += 1
-        if spins % SPINS_PER_YIELD == 0:
-            yield_processor()
+        if spins % SPINS_PER_LOOK == 0:
+            looked = yield_sometimes(looked)
     return phase + 1
 
 
@@ -199,41 +238,42 @@ def _load_arguments(_: Any, address: Any, call: Any) -> Any:
 @inline_kernel
 def open_call(mailbox: Any, call: Any) -> None:
     """Let workers join the call with these arguments."""
-    _exchange(mailbox, ARGUMENTS, _spill_arguments(call))
-    _exchange(mailbox, ARGUMENT_TYPES, _type_number(call))
-    _exchange(mailbox, OPEN_CALL, _add_seq_cst(mailbox, CALL_COUNT, 1) + 1)
+    exchange(mailbox, ARGUMENTS, _spill_arguments(call))
+    exchange(mailbox, ARGUMENT_TYPES, _type_number(call))
+    exchange(mailbox, OPEN_CALL, add_seq_cst(mailbox, CALL_COUNT, 1) + 1)
 
 
 @inline_kernel
 def close_call(mailbox: Any) -> None:
     """Let no more workers join, and wait until all have left."""
-    _exchange(mailbox, OPEN_CALL, 0)
-    spins = 0
+    exchange(mailbox, OPEN_CALL, 0)
+    spins = looked = 0
     while load_seq_cst(mailbox, WORKERS_INSIDE) > 0:
         spins += 1
-        if spins % SPINS_PER_YIELD == 0:
-            yield_processor()
+        if spins % SPINS_PER_LOOK == 0:
+            looked = yield_sometimes(looked)
 
 
 @inline_kernel
 def join_call(mailbox: Any, call: Any, last: int) -> int:
     """Wait for a call with these argument types and a number above `last`, and join it.
 
-    Returns its number, or 0 after SPINS_BEFORE_SLEEP without a call or if the worker is dismissed.
+    Returns its number, or 0 after IDLE_NANOSECONDS without a call or if the worker is dismissed.
     """
-    spins = 0
-    while spins < SPINS_BEFORE_SLEEP and load_acquire(mailbox, DISMISSED) == 0:
+    spins = looked = began = 0
+    while looked - began <= IDLE_NANOSECONDS and load_acquire(mailbox, DISMISSED) == 0:
         number = load_acquire(mailbox, OPEN_CALL)
         if number > last:
-            _add_seq_cst(mailbox, WORKERS_INSIDE, 1)
+            add_seq_cst(mailbox, WORKERS_INSIDE, 1)
             if load_seq_cst(mailbox, OPEN_CALL) == number and load_acquire(
                 mailbox, ARGUMENT_TYPES
             ) == _type_number(call):
                 return number  # type: ignore[no-any-return]
-            _add_seq_cst(mailbox, WORKERS_INSIDE, -1)
+            add_seq_cst(mailbox, WORKERS_INSIDE, -1)
         spins += 1
-        if spins % SPINS_PER_YIELD == 0:
-            yield_processor()
+        if spins % SPINS_PER_LOOK == 0:
+            looked = yield_sometimes(looked)
+            began = looked if began == 0 else began
         pause_processor()
     return 0
 
@@ -247,7 +287,7 @@ def joined_arguments(mailbox: Any, call: Any) -> Any:
 @inline_kernel
 def leave_call(mailbox: Any) -> None:
     """Leave the joined call."""
-    _add_seq_cst(mailbox, WORKERS_INSIDE, -1)
+    add_seq_cst(mailbox, WORKERS_INSIDE, -1)
 
 
 # ── worker threads ───────────────────────────────────────────────────────────────────────────────

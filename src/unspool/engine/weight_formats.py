@@ -76,6 +76,23 @@ def _q4_1(blocks: Tensor, out: Tensor) -> None:
     out.mul_(_float16_field(blocks, 0)).add_(_float16_field(blocks, 2))
 
 
+def _five_bits(blocks: Tensor, out: Tensor) -> None:
+    """The codes of Q5_0 and Q5_1: the last 16 bytes, and four bytes of fifth bits before them."""
+    _nibbles(blocks[:, -16:], out.view(-1, 2, 16))
+    fifth = blocks[:, -20:-16].view(torch.int32) >> torch.arange(32, dtype=torch.int32)
+    out.add_((fifth & 1) << 4)
+
+
+def _q5_0(blocks: Tensor, out: Tensor) -> None:
+    _five_bits(blocks, out)
+    out.sub_(16).mul_(_float16_field(blocks, 0))
+
+
+def _q5_1(blocks: Tensor, out: Tensor) -> None:
+    _five_bits(blocks, out)
+    out.mul_(_float16_field(blocks, 0)).add_(_float16_field(blocks, 2))
+
+
 def _scale_k_quants(blocks: Tensor, out: Tensor) -> None:
     """Apply the scales s and m of Q4_K and Q5_K, six bits each, to eight groups of 32 numbers.
 
@@ -155,12 +172,14 @@ Q4_1 = WeightFormat(6, "Q4_1", 32, 20, _q4_1, (0, 2), fields=((0, 4, 2), (4, 16,
 Q4_K = WeightFormat(7, "Q4_K", 256, 144, _q4_k, (0, 2), fields=((0, 4, 2), (4, 12, 1), (16, 128, 4)))
 Q5_K = WeightFormat(8, "Q5_K", 256, 176, _q5_k, (0, 2), fields=((0, 4, 2), (4, 12, 1), (16, 160, 4)))
 Q6_K = WeightFormat(9, "Q6_K", 256, 210, _q6_k, (208,), fields=((0, 192, 4), (192, 16, 1), (208, 2, 2)))
+Q5_0 = WeightFormat(10, "Q5_0", 32, 22, _q5_0, (0,), fields=((0, 2, 2), (2, 20, 4)))
+Q5_1 = WeightFormat(11, "Q5_1", 32, 24, _q5_1, (0, 2), fields=((0, 4, 2), (4, 20, 4)))
 
-FORMATS = (F32, F16, BF16, INT8, Q8_0, Q4_0, Q4_1, Q4_K, Q5_K, Q6_K)
+FORMATS = (F32, F16, BF16, INT8, Q8_0, Q4_0, Q4_1, Q4_K, Q5_K, Q6_K, Q5_0, Q5_1)
 """In the order of their codes."""
 FLOAT32, FIRST_INTERLEAVED = F32.number, INT8.number
 """Codes that kernels compare with: from INT8 on, rows are interleaved for products."""
-GGML = {0: F32, 1: F16, 2: Q4_0, 3: Q4_1, 8: Q8_0, 12: Q4_K, 13: Q5_K, 14: Q6_K, 30: BF16}
+GGML = {0: F32, 1: F16, 2: Q4_0, 3: Q4_1, 6: Q5_0, 7: Q5_1, 8: Q8_0, 12: Q4_K, 13: Q5_K, 14: Q6_K, 30: BF16}
 """ggml's type number → format. Other ggml types are converted to INT8."""
 
 
@@ -174,7 +193,14 @@ def interleave(kind: WeightFormat, packed: Tensor, out: Tensor) -> None:
     """Arrange the bytes of ggml's blocks (rows, bytes) as sets of interleaved rows: (sets, bytes).
 
     Rows and blocks that fill up the last set or group are 0. The codes of Q8_0 become bytes from 0 to 255.
+    The fifth bits of Q5_0 and Q5_1 are transposed: bit k of byte j is that of number 4k + j.
     """
+    if kind in (Q5_0, Q5_1):
+        packed = packed.clone()
+        bytes_ = packed.view(len(packed), -1, kind.block_bytes)[..., -20:-16]
+        bits = (bytes_[..., None] >> torch.arange(8, dtype=torch.uint8)) & 1
+        bits = bits.view(*bytes_.shape[:2], 8, 4).transpose(2, 3)
+        bytes_.copy_((bits << torch.arange(8, dtype=torch.uint8)).sum(-1))
     rows, sets = len(packed), out.view(len(out), -1, SIDE * kind.block_bytes)
     blocks, whole = packed.shape[1] // kind.block_bytes, rows // SIDE
     if rows % SIDE or blocks < sets.shape[1]:
