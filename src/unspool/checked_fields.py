@@ -27,17 +27,17 @@ def shown(value: Any) -> str:
     return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[: MAX_SHOWN_CHARACTERS - 1]}…"
 
 
-def set_fields(it: Any, **values: Any) -> None:
+def set_fields(instance: Any, **values: Any) -> None:
     """Set fields of a frozen dataclass in its __post_init__."""
     for name, value in values.items():
-        object.__setattr__(it, name, value)
+        object.__setattr__(instance, name, value)
 
 
 class Checked:
     """Base class of dataclasses with fields that check their values (`number`, `integer`, …)."""
 
     def __post_init__(self) -> None:
-        for name, rule in ((it.name, it.metadata) for it in fields(self)):  # type: ignore[arg-type]
+        for name, rule in ((each.name, each.metadata) for each in fields(self)):  # type: ignore[arg-type]
             if rule and not (getattr(self, name) is None and rule["optional"]):
                 value = rule["check"](f"{type(self).__name__}.{name}", getattr(self, name))
                 set_fields(self, **{name: value})

@@ -29,12 +29,13 @@ MAX_LISTED_CHOICES = 12
 def build(cls: type[T], settings: Mapping[str, Any], where: str) -> T:
     """Build the dataclass `cls` from settings; `where` names them in errors, as in `train.updates`."""
     hints = typing.get_type_hints(cls)
-    known = {_key(it): it for it in dataclasses.fields(cls) if it.init}  # type: ignore[arg-type]
+    known = {_key(field): field for field in dataclasses.fields(cls) if field.init}  # type: ignore[arg-type]
     for key in settings:
         if key not in known:
             raise ValueError(unknown(str(key), known, f"key of [{where}]" if where else "key"))
-    for key, it in known.items():
-        has_default = it.default is not dataclasses.MISSING or it.default_factory is not dataclasses.MISSING
+    for key, field in known.items():
+        defaults = (field.default, field.default_factory)
+        has_default = any(default is not dataclasses.MISSING for default in defaults)
         if not has_default and key not in settings:
             raise ValueError(f"[{where}] lacks {key!r}, which {cls.__name__} needs: give it a value")
     values = {}
@@ -54,10 +55,10 @@ def build(cls: type[T], settings: Mapping[str, Any], where: str) -> T:
 def check_types(made: Any) -> None:
     """Check the field types of a frozen dataclass; NumPy numbers become Python's, lists become tuples."""
     hints = typing.get_type_hints(type(made))
-    for it in dataclasses.fields(made):
-        if it.init:
-            where = f"{type(made).__name__}.{it.name}"
-            object.__setattr__(made, it.name, convert(getattr(made, it.name), hints[it.name], where))
+    for field in dataclasses.fields(made):
+        if field.init:
+            where = f"{type(made).__name__}.{field.name}"
+            object.__setattr__(made, field.name, convert(getattr(made, field.name), hints[field.name], where))
 
 
 def choose(choices: Mapping[str, type[T]], settings: Mapping[str, Any], where: str) -> T:
@@ -78,7 +79,8 @@ def choose(choices: Mapping[str, type[T]], settings: Mapping[str, Any], where: s
 
 def to_dict(settings: Any) -> dict[str, Any]:
     """Return the mapping that `build` turns into the same dataclass, without None (for TOML)."""
-    values = {_key(it): getattr(settings, it.name) for it in dataclasses.fields(settings) if it.init}
+    fields = (field for field in dataclasses.fields(settings) if field.init)
+    values = {_key(field): getattr(settings, field.name) for field in fields}
     return {key: _to_plain(value) for key, value in values.items() if value is not None}
 
 
@@ -105,7 +107,8 @@ def suggest(name: str, choices: Iterable[str]) -> str:
         if len(known) <= MAX_LISTED_CHOICES:
             return f"choose from {', '.join(sorted(known))}"
         by_lower = {choice.lower(): choice for choice in known}
-        near = [by_lower[it] for it in difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.0)]
+        near = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.0)
+        near = [by_lower[choice] for choice in near]
     *first, last = map(repr, near)
     return f"did you mean {', '.join(first)} or {last}?" if first else f"did you mean {last}?"
 
@@ -121,12 +124,13 @@ def convert(value: Any, hint: Any, where: str) -> Any:
     if origin in (typing.Union, types.UnionType):
         return _convert_union(value, get_args(hint), where)
     if origin is typing.Literal:
-        if not any(type(value) is type(it) and value == it for it in get_args(hint)):
-            raise ValueError(unknown(str(value), [str(it) for it in get_args(hint)], f"value of {where}"))
+        choices = get_args(hint)
+        if not any(type(value) is type(choice) and value == choice for choice in choices):
+            raise ValueError(unknown(str(value), map(str, choices), f"value of {where}"))
         return value
     if origin in (tuple, list) and isinstance(value, (list, tuple)):
         inner = get_args(hint)[0] if get_args(hint) else Any
-        return tuple(convert(it, inner, where) for it in value)
+        return tuple(convert(item, inner, where) for item in value)
     if origin in (dict, Mapping) or hint in (dict, Mapping):
         hint = dict
     if hint is Any or (
@@ -170,17 +174,17 @@ def _bool_as_number(value: Any, hint: type) -> bool:
     return isinstance(value, bool) and hint is not bool and hint is not object
 
 
-def _key(it: dataclasses.Field[Any]) -> str:
-    return it.name.removesuffix("_")
+def _key(field: dataclasses.Field[Any]) -> str:
+    return field.name.removesuffix("_")
 
 
 def _to_plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return to_dict(value)
     if isinstance(value, (list, tuple)):
-        return [_to_plain(it) for it in value]
+        return [_to_plain(item) for item in value]
     if isinstance(value, Mapping):
-        return {key: _to_plain(it) for key, it in value.items()}
+        return {key: _to_plain(item) for key, item in value.items()}
     return value
 
 

@@ -57,4 +57,4 @@ def escape_json(text: str) -> str:
 def escape_name(text: str, most: int = 200) -> str:
     """Escape and shorten a name from a file, for a message."""
     cut = text if len(text) <= most else text[: most - 1] + "…"
-    return "".join(it if it.isprintable() else repr(it)[1:-1] for it in cut)
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in cut)

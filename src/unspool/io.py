@@ -135,7 +135,7 @@ def checksum(path: Path, zeroed: tuple[int, int] = (0, 0)) -> str:
     found, place = 0, 0
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):
-            begin, end = (min(max(it - place, 0), len(chunk)) for it in zeroed)
+            begin, end = (min(max(edge - place, 0), len(chunk)) for edge in zeroed)
             if begin < end:
                 chunk = chunk[:begin] + b"0" * (end - begin) + chunk[end:]
             found = zlib.crc32(chunk, found)

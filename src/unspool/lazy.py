@@ -41,7 +41,7 @@ def lazy_exports(package: str) -> tuple[list[str], Callable[[str], Any], Callabl
         setattr(module, name, value)
         return value
 
-    return public, __getattr__, lambda: sorted({*origins, *(it for it in vars(module) if it[:2] == "__")})
+    return public, __getattr__, lambda: sorted({*origins, *(key for key in vars(module) if key[:2] == "__")})
 
 
 def _import_name(origin: str, name: str, is_submodule: bool) -> Any:

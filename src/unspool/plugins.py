@@ -40,7 +40,7 @@ def allow_code(trust_code: bool) -> Iterator[None]:
 
 def installed_plugins() -> dict[str, str]:
     """Return entry point name → module:name for all installed packages, without importing them."""
-    return {it.name: it.value for it in entry_points(group=ENTRY_POINT_GROUP)}
+    return {point.name: point.value for point in entry_points(group=ENTRY_POINT_GROUP)}
 
 
 def is_plugin(name: str) -> bool:

@@ -31,7 +31,6 @@ class TableState:
         self.new = self.new or (0,) * len(self.rows)
 
     def select(self, rows_M: Tensor) -> TableState:
-        """Reorder, repeat or drop rows."""
         rows = _check_ids("rows", rows_M, 1).tolist()
         if not rows or not 0 <= min(rows) <= max(rows) < len(self.rows):
             raise ValueError(
@@ -64,11 +63,9 @@ class TableModel(Abilities):
 
     @cached_property
     def vocab_size(self) -> int:
-        """The number of probabilities that the table returns."""
         return len(self.table((0,)))
 
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, TableState]:
-        """Start a row for each prompt."""
         rows = tuple(tuple(prompt) for prompt in prompts)
         if not rows or not all(rows):
             raise ValueError(f"the prompts are {list(rows)}: give at least one, each of at least one token")
@@ -79,16 +76,13 @@ class TableModel(Abilities):
         return self._predict(TableState(rows))
 
     def step(self, state: TableState, tokens_N: Tensor) -> tuple[Step, TableState]:
-        """Append one token to every row."""
         return self.extend(state, _check_ids("tokens", tokens_N, 1)[:, None])
 
     @property
     def rewindable(self) -> Self:
-        """Tokens can be removed again."""
         return self
 
     def extend(self, state: TableState, tokens_NT: Tensor) -> tuple[Step, TableState]:
-        """Append T tokens to every row; the Step has T rows for each of them."""
         count, length = _check_ids("tokens", tokens_NT, 2).shape
         if count != len(state.rows) or not length:
             raise ValueError(
@@ -97,31 +91,26 @@ class TableModel(Abilities):
         return self.extend_rows(state, torch.arange(count), tokens_NT)
 
     def rewind(self, state: TableState, tokens: int) -> TableState:
-        """Remove the last tokens of every row."""
         count = len(state.rows)
         return self.rewind_rows(state, torch.arange(count), torch.tensor([tokens] * count))
 
     @property
     def joining(self) -> Self:
-        """Rows of several requests can share a state."""
         return self
 
     def join(self, states: Sequence[TableState]) -> TableState:
-        """Concatenate the rows of all states."""
         for state in states:
             state.use()
         rows = tuple(row for state in states for row in state.rows)
         return TableState(rows, tuple(new for state in states for new in state.new))
 
     def extend_rows(self, state: TableState, rows_M: Tensor, tokens_MT: Tensor) -> tuple[Step, TableState]:
-        """Append T tokens to some rows; the Step has T rows for each of these."""
         added = self._texts_of_rows(rows_M, _check_ids("tokens", tokens_MT, 2).tolist())
         step, grown = self._append(state, added, every_token=True)
         new = tuple(new + len(added.get(n, ())) for n, new in enumerate(state.new))
         return step, TableState(grown, new)
 
     def rewind_rows(self, state: TableState, rows_M: Tensor, tokens_M: Tensor) -> TableState:
-        """Remove the last tokens of some rows."""
         fewer = dict(zip(rows_M.tolist(), tokens_M.tolist(), strict=True))
         for row, tokens in fewer.items():
             if not 0 <= tokens <= state.new[row]:
@@ -135,16 +124,14 @@ class TableModel(Abilities):
 
     @property
     def forking(self) -> Self:
-        """Rows can start as prefixes of others."""
         return self
 
     def fork_rows(self, state: TableState, rows_K: Tensor, lengths_K: Tensor) -> TableState:
-        """Append rows that are prefixes of existing ones."""
         forks = []
         for row, length in zip(_check_ids("rows", rows_K, 1).tolist(), lengths_K.tolist(), strict=True):
             if not 0 <= row < len(state.rows) or not 0 <= length <= len(state.rows[row]):
                 raise ValueError(
-                    f"cannot copy {length} tokens of row {row} of rows with {[len(it) for it in state.rows]} "
+                    f"cannot copy {length} tokens of row {row} of rows with {list(map(len, state.rows))} "
                     "tokens: choose an existing row, and no more than it has"
                 )
             forks.append(state.rows[row][:length])
@@ -154,7 +141,6 @@ class TableModel(Abilities):
     def read_rows(
         self, state: TableState, rows_M: Tensor, texts: Sequence[Sequence[int]]
     ) -> tuple[Step, TableState]:
-        """Append texts of any lengths to some rows; the Step has one row for each of these."""
         step, grown = self._append(state, self._texts_of_rows(rows_M, texts), every_token=False)
         return step, TableState(grown, state.new)
 
@@ -164,7 +150,6 @@ class TableModel(Abilities):
         return len({row[: t + 1] for row in rows for t in range(len(row))})
 
     def compact(self, state: TableState) -> TableState:
-        """Return the same rows."""
         state.use()
         return TableState(state.rows, state.new)
 
@@ -214,7 +199,6 @@ class TableModel(Abilities):
 
 
 def _check_ids(name: str, values: Tensor, dimensions: int) -> Tensor:
-    """Return the tensor if an embedding would accept it."""
     if not isinstance(values, Tensor) or values.dtype not in (torch.long, torch.int):
         kind = values.dtype if isinstance(values, Tensor) else type(values).__name__
         raise TypeError(f"{name} are {kind}, but must be a tensor of whole numbers, torch.long")

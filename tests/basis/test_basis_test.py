@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from unspool.basis import BasisTest
-from unspool.basis.certificate import Acceptance, Rejection, Verdict
-from unspool.basis.theory import tau_from_delta, tau_from_slope
+from unspool.basis.theory import Acceptance, Rejection, Verdict, tau_from_delta, tau_from_slope
 from unspool.basis.verifier import verify_certificate
 
 

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from unspool.basis.kappa_rule import KappaRule, kappa, typical_threshold
-from unspool.basis.row_lengths import RowLengths
+from unspool.basis.kappa_rule import KappaRule, RowLengths, kappa, typical_threshold
 
 
 def accepted(rule, p, tau):

@@ -3,8 +3,7 @@ import pytest
 import torch
 
 from unspool.basis import BasisTest
-from unspool.basis.kappa_rule import kappa
-from unspool.basis.row_lengths import RowLengths, compute_row_lengths
+from unspool.basis.kappa_rule import RowLengths, compute_row_lengths, kappa
 
 
 def test_by_hand():

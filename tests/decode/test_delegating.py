@@ -1,4 +1,4 @@
-from unspool.decode.delegating import DelegatingModel, original
+from unspool.decode.combine.lockstep import DelegatingModel, original
 from unspool.testing import random_table
 
 

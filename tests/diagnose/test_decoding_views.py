@@ -14,7 +14,7 @@ from unspool.diagnose.decoding_views import (
     view_pick,
 )
 from unspool.interfaces import Step
-from unspool.models.rnn_seq2seq import RNNSeq2SeqConfig
+from unspool.models.rnn_models import RNNSeq2SeqConfig
 from unspool.testing import bigram, random_table
 
 TABLE = [[0.5, 0.25, 0.25, 0], [0, 1, 0, 0], [0.1, 0.2, 0.3, 0.4], [0.25] * 4]

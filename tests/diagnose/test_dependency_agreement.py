@@ -4,7 +4,7 @@ import torch
 from unspool.data.conllu import TreeSentence, TreeWord
 from unspool.diagnose.dependency_agreement import agreements
 from unspool.interfaces import Abilities, AttentionStack
-from unspool.models.rnn_lm import RNNConfig
+from unspool.models.rnn_models import RNNConfig
 from unspool.tokenization.vocabulary import train_words
 
 TEXT = train_words(["I prefer the flight"])

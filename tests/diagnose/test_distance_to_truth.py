@@ -8,7 +8,7 @@ from unspool.data.known_languages.known_language import TrueModel
 from unspool.diagnose.overestimation import distance, sentences, speaks, true_probabilities
 from unspool.diagnose.softmax_bottleneck import first_positions, log_probabilities, rank_limit, spectrum
 from unspool.heads.softmax import SoftmaxHeadConfig
-from unspool.models.rnn_lm import RNNConfig
+from unspool.models.rnn_models import RNNConfig
 from unspool.testing import bigram
 
 LANGUAGE = LANGUAGES["senses"](word_count=40)

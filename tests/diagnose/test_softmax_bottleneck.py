@@ -24,11 +24,9 @@ from unspool.diagnose.softmax_bottleneck import (
 )
 from unspool.evaluate.teacher_forcing import Window, paired, read, windows
 from unspool.heads import HEADS
-from unspool.heads.bilinear import BilinearHeadConfig
 from unspool.heads.kerbs import Kerbs
-from unspool.heads.softmax import Softmax, SoftmaxHeadConfig, TemperedHeadConfig
-from unspool.models.rnn_lm import RNNConfig
-from unspool.models.rnn_seq2seq import RNNSeq2SeqConfig
+from unspool.heads.softmax import BilinearHeadConfig, Softmax, SoftmaxHeadConfig, TemperedHeadConfig
+from unspool.models.rnn_models import RNNConfig, RNNSeq2SeqConfig
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.models.transformer_seq2seq import TransformerSeq2SeqConfig
 from unspool.testing import bigram

@@ -9,7 +9,7 @@ import torch
 from jsonschema import Draft202012Validator
 
 import unspool as us
-from unspool.models.rnn_lm import RNNConfig
+from unspool.models.rnn_models import RNNConfig
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.tokenization.vocabulary import train_bpe
 

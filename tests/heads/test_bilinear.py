@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from unspool.heads.bilinear import Bilinear, BilinearHeadConfig
-from unspool.heads.softmax import Softmax
+from unspool.heads.softmax import Bilinear, BilinearHeadConfig, Softmax
 
 
 def test_by_hand():

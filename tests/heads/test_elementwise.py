@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from unspool.heads.elementwise import (
+from unspool.heads.nonlinear import (
     Capped,
     CappedHeadConfig,
     ElementwiseSoftmax,

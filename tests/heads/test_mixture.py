@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from unspool.heads.mixture import Mixture, MixtureHeadConfig
+from unspool.heads.nonlinear import Mixture, MixtureHeadConfig
 from unspool.heads.softmax import Softmax
 
 

@@ -13,7 +13,7 @@ from unspool.models.lora import (
     merge_adapters,
     merged_weights,
 )
-from unspool.models.rnn_lm import RNNConfig
+from unspool.models.rnn_models import RNNConfig
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.models.transformer_seq2seq import TransformerSeq2SeqConfig
 from unspool.nn.linear import Linear

@@ -60,8 +60,3 @@ def test_compact_frees_memory(model):
     assert len(state.kv_cache.users) < large
     step, _ = model.step(state, torch.tensor([3]))
     assert torch.equal(step.logp_NV, model.start([[*TEXT, 2, 3]])[0].logp_NV)
-
-
-def test_torch_states_cannot_be_forked(model):
-    model.engine = "torch"
-    assert model.forking is None

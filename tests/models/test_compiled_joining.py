@@ -46,8 +46,3 @@ def test_a_failure_leaves_the_state_as_it_was(model, monkeypatch):
             model.joining.extend_rows(state, rows, tokens)
     step, _ = model.joining.extend_rows(state, rows, tokens)
     assert torch.equal(step.logp_NV[0], model.start([[1, 2, 3, 5]])[0].logp_NV[0])
-
-
-def test_torch_states_cannot_be_joined(model):
-    model.engine = "torch"
-    assert model.joining is None

@@ -15,8 +15,7 @@ from unspool.engine.stored_weights import StoredLinear, quantise_int8
 from unspool.engine.weight_table import PIECE, QKV, WEIGHT
 from unspool.heads import HEADS
 from unspool.models.lora import LoRA, add_adapters, find_adapters, merge_adapters
-from unspool.models.rnn_lm import RNNConfig
-from unspool.models.rnn_seq2seq import RNNSeq2SeqConfig
+from unspool.models.rnn_models import RNNConfig, RNNSeq2SeqConfig
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.models.trigram import TrigramConfig
 from unspool.nn.positions import RotaryScaling

@@ -4,8 +4,8 @@ import torch
 from unspool.data.batch import Batch
 from unspool.engine.engine_choice import ENGINES
 from unspool.models.key_elimination import AttentionCost, costs, with_keys, without_keys
-from unspool.models.masked_seq2seq import MaskedSeq2SeqConfig
-from unspool.models.rnn_lm import RNNConfig
+from unspool.models.masked_models import MaskedSeq2SeqConfig
+from unspool.models.rnn_models import RNNConfig
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.models.transformer_seq2seq import TransformerSeq2SeqConfig
 

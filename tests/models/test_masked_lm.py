@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from unspool.data.batch import Batch
-from unspool.models.masked_lm import MaskedLMConfig
+from unspool.models.masked_models import MaskedLMConfig
 
 CONFIG = MaskedLMConfig(vocab_size=7, width=8, layers=2, heads=2, inner_width=8, eos=2, context=16)
 

@@ -3,7 +3,7 @@ import torch
 
 import unspool as us
 from unspool.data.batch import Batch
-from unspool.models.masked_seq2seq import MaskedSeq2SeqConfig
+from unspool.models.masked_models import MaskedSeq2SeqConfig
 
 CONFIG = MaskedSeq2SeqConfig(
     vocab_size=7, width=8, encoder_layers=1, decoder_layers=2, heads=2, inner_width=8, bos=1, eos=2, longest=6

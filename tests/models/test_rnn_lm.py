@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from unspool.models.rnn_lm import RNNConfig
+from unspool.models.rnn_models import RNNConfig
 
 SHAPE = {"vocab_size": 9, "width": 6}
 

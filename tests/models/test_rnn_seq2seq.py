@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from unspool.models.rnn_seq2seq import RNNSeq2SeqConfig
+from unspool.models.rnn_models import RNNSeq2SeqConfig
 
 BOS, EOS = 1, 2
 SHAPE = {"vocab_size": 9, "width": 6, "bos": BOS, "eos": EOS}

@@ -3,10 +3,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from unspool.heads.mixture import MixtureHeadConfig
+from unspool.heads.nonlinear import MixtureHeadConfig
 from unspool.heads.softmax import SoftmaxHeadConfig
-from unspool.models.rnn_lm import RNNConfig
-from unspool.models.rnn_seq2seq import RNNSeq2SeqConfig
+from unspool.models.rnn_models import RNNConfig, RNNSeq2SeqConfig
 from unspool.models.sequence_model import unit_embedding
 from unspool.models.transformer_lm import TransformerConfig
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import pytest
 
 from unspool.models.model_config import check_build_arguments
-from unspool.models.rnn_lm import RNNConfig
+from unspool.models.rnn_models import RNNConfig
 from unspool.models.trigram import TrigramConfig
 from unspool.tokenization.vocabulary import train_characters
 

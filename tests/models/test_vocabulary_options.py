@@ -3,8 +3,7 @@ from dataclasses import fields
 import pytest
 
 import unspool as us
-from unspool.models.masked_lm import MaskedLMConfig
-from unspool.models.masked_seq2seq import MaskedSeq2SeqConfig
+from unspool.models.masked_models import MaskedLMConfig, MaskedSeq2SeqConfig
 from unspool.models.model_config import PairOptions, VocabularyOptions
 
 SPEAKERS = (us.models.TransformerConfig, us.models.RNNConfig, MaskedLMConfig)

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from unspool.nn.rnn_attention import (
+from unspool.nn.rnn import (
     ATTENTION_SCORES,
     AdditiveScore,
     BilinearScore,

@@ -7,9 +7,8 @@ from unspool.data.batch import Batch
 from unspool.interfaces import Clock
 from unspool.models.encoders import ENCODERS
 from unspool.models.labelling import ClassifierConfig
-from unspool.models.masked_lm import MaskedLMConfig
-from unspool.models.masked_seq2seq import MaskedSeq2SeqConfig
-from unspool.models.rnn_lm import RNNConfig
+from unspool.models.masked_models import MaskedLMConfig, MaskedSeq2SeqConfig
+from unspool.models.rnn_models import RNNConfig
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.models.transformer_seq2seq import TransformerSeq2SeqConfig
 from unspool.tokenization.vocabulary import train_words

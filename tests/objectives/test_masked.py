@@ -6,8 +6,7 @@ from hypothesis import given, settings, strategies as st
 
 from unspool.data.batch import Batch
 from unspool.interfaces import Clock
-from unspool.models.masked_lm import MaskedLMConfig
-from unspool.models.masked_seq2seq import MaskedSeq2SeqConfig
+from unspool.models.masked_models import MaskedLMConfig, MaskedSeq2SeqConfig
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.objectives.cross_entropy import CrossEntropy
 from unspool.objectives.expected_reward import MinimumRisk, Reinforce

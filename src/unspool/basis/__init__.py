@@ -17,11 +17,14 @@ from unspool.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from unspool.basis.basis_test import BasisStep as BasisStep, BasisTest as BasisTest
-    from unspool.basis.certificate import Acceptance as Acceptance, Rejection as Rejection, Verdict as Verdict
-    from unspool.basis.kappa_rule import KappaRule as KappaRule, kappa as kappa
+    from unspool.basis.kappa_rule import KappaRule as KappaRule, RowLengths as RowLengths, kappa as kappa
     from unspool.basis.linear_program import solve_linear_program as solve_linear_program
-    from unspool.basis.row_lengths import RowLengths as RowLengths
-    from unspool.basis.theory import tau_from_delta as tau_from_delta
+    from unspool.basis.theory import (
+        Acceptance as Acceptance,
+        Rejection as Rejection,
+        Verdict as Verdict,
+        tau_from_delta as tau_from_delta,
+    )
     from unspool.basis.verifier import verify_certificate as verify_certificate
 
 __all__, __getattr__, __dir__ = lazy_exports(__name__)

@@ -6,8 +6,7 @@ A model that minimises cross-entropy has Wᵀp* = Wᵀp̂ (Theorem 2). If every 
 and the error bound gives token i a positive probability, then so does the true one. Rank 0 is threshold
 sampling; at full rank most tokens below the threshold are accepted.
 
-Finlayson et al. 2024, §4.
-papers.bib: finlayson2024closing
+Finlayson et al. 2024, §4 (papers.bib: finlayson2024closing).
 Differs from the paper: p ≥ 0 is a constraint, and a specialised solver (solver/cascade.py) replaces a
 general one.
 """
@@ -34,15 +33,13 @@ from unspool.basis.arrays import (
     short_repr,
 )
 from unspool.basis.calibration import Calibration, collect_verdicts
-from unspool.basis.certificate import Acceptance, Rejection, Verdict
-from unspool.basis.kappa_rule import kappa
+from unspool.basis.kappa_rule import RowLengths, compute_row_lengths, kappa
 from unspool.basis.linear_program import LinearProgramSolution, solve_linear_program
-from unspool.basis.row_lengths import RowLengths, compute_row_lengths
 from unspool.basis.solver.cascade import Cascade
 from unspool.basis.solver.distribution import Distribution
 from unspool.basis.solver.proof_attempts import SharedFactors
 from unspool.basis.solver.whitening import WhitenedMatrix, load_or_whiten
-from unspool.basis.theory import check_tau, tau_from_slope
+from unspool.basis.theory import Acceptance, Rejection, Verdict, check_tau, tau_from_slope
 from unspool.basis.verifier import verify_certificate
 from unspool.basis.work import DEFAULT_BUDGET
 
@@ -78,7 +75,10 @@ class BasisStep:
         tokens = tokens.tolist() if hasattr(tokens, "tolist") else tokens
         if isinstance(tokens, str | bytes | type) or not isinstance(tokens, Iterable):
             raise TypeError(f"tokens is {short_repr(tokens)}; expected token ids, such as [3, 17]")
-        wanted = [self._check_token(i) for i in tokens]
+        wanted = [check_token(i, self.distribution.vocabulary) for i in tokens]
+        for i in wanted:
+            if not self.distribution.p[i] > 0:
+                raise ValueError(f"token {i} has probability zero: it cannot be sampled or tested")
         new = [i for i in dict.fromkeys(wanted) if (i, tau) not in self._verdicts]
         for start in range(0, len(new), MAX_TOKENS_PER_BATCH):
             part = np.array(new[start : start + MAX_TOKENS_PER_BATCH], dtype=np.intp)
@@ -135,12 +135,6 @@ class BasisStep:
                 break
             slope = sqrt(low * high) if high < inf else 4 * low
         return tau_from_slope(low), tau_from_slope(high)
-
-    def _check_token(self, i: int) -> int:
-        i = check_token(i, self.distribution.vocabulary)
-        if not self.distribution.p[i] > 0:
-            raise ValueError(f"token {i} has probability zero: it cannot be sampled or tested")
-        return i
 
 
 class BasisTest:

@@ -13,8 +13,7 @@ fitted rule is right w times and the formula l times. The fitted rule is better 
 which is one standard deviation of w − l if both are equally good (McNemar 1947); otherwise a warning is
 given.
 
-The exact test is that of Finlayson et al. 2024, §4.
-papers.bib: finlayson2024closing, mcnemar1947note
+The exact test is that of Finlayson et al. 2024, §4 (papers.bib: finlayson2024closing, mcnemar1947note).
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unspool.basis.arrays import Array, Indices, as_float64, check_float, check_int, short_repr
-from unspool.basis.kappa_rule import KappaRule
-from unspool.basis.row_lengths import RowLengths
+from unspool.basis.kappa_rule import KappaRule, RowLengths
 from unspool.basis.theory import check_tau, slope_from_tau
 
 if TYPE_CHECKING:
@@ -167,7 +165,6 @@ class ExactVerdicts:
         return KappaRule(self.test.m, tuple(knots), tuple(knots.values()), row_lengths)
 
     def predict(self, rule: KappaRule) -> Mask:
-        """The verdicts of a rule on the same tokens."""
         taus, at_Q = np.unique(self.tau_Q, return_inverse=True)
         g_Q = np.array([rule.threshold(float(tau)) for tau in taus])[at_Q]
         return np.asarray(self._scores(rule.lengths) >= g_Q)

@@ -4,7 +4,7 @@
 
 κ is the scale of the closed-form Lewis weights in solver/lewis_metric.py; it measures how many tokens share
 the mass relative to the rank. It almost decides the test without W, an observation of this project. The
-rule costs one partial sort and proves nothing. ℓᵢ is 1 or the row length of the token (row_lengths.py). g
+rule costs one partial sort and proves nothing. ℓᵢ is 1 or the row length of the token (`RowLengths`). g
 is fitted, one number per τ, to exact verdicts and interpolated in log c. Without a fit, a formula for ℓ = 1
 is used:
 
@@ -13,8 +13,7 @@ is used:
 It was fitted on SmolLM2-135M at ranks from 20 to 576. Beyond that it extrapolates; it agreed with 99.5 % of
 the exact verdicts at rank 2,048 of another model.
 
-It approximates the test of Finlayson et al. 2024, §4.
-papers.bib: finlayson2024closing
+It approximates the test of Finlayson et al. 2024, §4 (papers.bib: finlayson2024closing).
 """
 
 from __future__ import annotations
@@ -22,14 +21,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, inf, log
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from unspool.basis.arrays import Array, as_masses, check_float, check_int, check_token, short_repr
-from unspool.basis.certificate import Verdict
-from unspool.basis.row_lengths import RowLengths
-from unspool.basis.theory import slope_from_tau
+from unspool.basis.arrays import (
+    Array,
+    Array32,
+    as_float64,
+    as_masses,
+    check_float,
+    check_int,
+    check_token,
+    short_repr,
+)
+from unspool.basis.theory import Verdict, slope_from_tau
 
 
 def kappa(p: ArrayLike, m: int) -> float:
@@ -71,6 +78,82 @@ def typical_threshold(m: int, slope: float) -> float:
     return float(0.8 * m**0.45 * (slope**0.85 if slope < 1 else slope**0.4))
 
 
+BLOCK = 4096
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RowLengths:
+    """Row lengths: the norm of each token's row of W relative to the rows of competing tokens.
+
+        ℓᵢ = √(xᵢᵀ G⁻¹ xᵢ / m),   G = ½ I + ½ Σⱼ qⱼ xⱼxⱼᵀ,   qⱼ = mean of min(1, κp̂ⱼ)/m over distributions
+
+    x are the whitened rows of solver/whitening.py, (1/V) Σ xxᵀ = I. Half of G weighs all tokens equally, half
+    weighs them by their mean leverage over the given distributions. The mean of ℓ² in this mixture is 1.
+    `BasisTest.row_lengths` computes them for a model.
+
+    Why: the ℓ₁ Lewis weight of the row p̂ᵢxᵢ is p̂ᵢ·√(xᵢᵀM⁻¹xᵢ), which is κp̂ᵢ for isotropic rows
+    (solver/lewis_metric.py). M depends on p̂. Replacing it by G, a mean over distributions, reduces W to V
+    numbers.
+
+    Cohen & Peng 2015, §2 (Lewis weights and their fixed point). papers.bib: cohen2015lewis
+    Differs from the paper: one round of the fixed point, in a metric that is the same for every distribution.
+    """
+
+    values_V: NDArray[Any]
+
+    def __post_init__(self) -> None:
+        values_V = as_float64(self.values_V)
+        if values_V.ndim != 1 or not len(values_V):
+            raise ValueError(f"row lengths have shape {values_V.shape}; expected one per token, (V,)")
+        with np.errstate(over="ignore"):  # values beyond float32 become infinite and are rejected below
+            kept_V = values_V.astype(np.float32)
+        wrong_V = ~(np.isfinite(kept_V) & (kept_V > 0))
+        if wrong_V.any():
+            i = int(np.argmax(wrong_V))
+            raise ValueError(
+                f"the row length of token {i} is {values_V[i]}; expected positive, finite numbers from "
+                f"BasisTest(W, rank).row_lengths(p)"
+            )
+        kept_V.setflags(write=False)
+        object.__setattr__(self, "values_V", kept_V)
+
+    def for_vocabulary(self, vocabulary: int) -> Array32:
+        """ℓ as an array; raises ValueError if the model has another vocabulary size."""
+        if len(self.values_V) != vocabulary:
+            raise ValueError(
+                f"row lengths for {len(self.values_V)} tokens do not fit probabilities of {vocabulary}: use "
+                f"BasisTest(W, rank).row_lengths(p) of the same model"
+            )
+        return self.values_V
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RowLengths) and np.array_equal(self.values_V, other.values_V)
+
+    def __hash__(self) -> int:
+        return hash(self.values_V.tobytes())
+
+    def __repr__(self) -> str:
+        low, high = self.values_V.min(), self.values_V.max()
+        return f"RowLengths({len(self.values_V)} tokens, {low:.2g} … {high:.2g})"
+
+
+def compute_row_lengths(X_VK: Array32, share_V: Array) -> RowLengths:
+    """ℓ from whitened rows and the (unnormalised) leverage shares q."""
+    vocabulary, m = X_VK.shape
+    q_V = share_V / share_V.sum()
+    metric_KK = 0.5 * np.eye(m)
+    for start in range(0, vocabulary, BLOCK):
+        X_BK = X_VK[start : start + BLOCK]
+        scaled_BK = X_BK * q_V[start : start + BLOCK, None].astype(np.float32)
+        metric_KK += 0.5 * (X_BK.T @ scaled_BK)
+    root_KK = np.linalg.inv(np.linalg.cholesky(metric_KK)).T.astype(np.float32)
+    length_V = np.empty(vocabulary)
+    for start in range(0, vocabulary, BLOCK):
+        turned_BK = X_VK[start : start + BLOCK] @ root_KK
+        length_V[start : start + BLOCK] = np.sqrt(np.einsum("bk,bk->b", turned_BK, turned_BK) / m)
+    return RowLengths(length_V)
+
+
 @dataclass(frozen=True)
 class KappaRule:
     """Accept iff κ·p̂ᵢ·ℓᵢ ≥ g(c); log g is piecewise linear in log c, and extrapolated beyond the knots."""
@@ -90,7 +173,7 @@ class KappaRule:
             given, expected = getattr(self, name), "a tuple of positive numbers, one per knot"
             if not isinstance(given, Sequence):
                 raise TypeError(f"{name} is {short_repr(given)}; expected {expected}")
-            values = tuple(check_float(name, it, 0, inf, expected) for it in given)
+            values = tuple(check_float(name, value, 0, inf, expected) for value in given)
             object.__setattr__(self, name, values)
         if self.lengths is not None and not isinstance(self.lengths, RowLengths):
             raise TypeError(f"lengths is {short_repr(self.lengths)}; expected RowLengths, or None for ℓ = 1")
@@ -133,7 +216,6 @@ class KappaStep:
     kappa: float
 
     def accepts(self, i: int, *, tau: float) -> Verdict:
-        """A verdict without a certificate."""
         i = check_token(i, len(self.weighted_V))
         weighted = float(self.weighted_V[i])
         accepted = weighted > 0 and weighted >= self.rule.threshold(tau) / self.kappa

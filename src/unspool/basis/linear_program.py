@@ -7,8 +7,7 @@
 are scaled to unit size. Probabilities are in the box instead of the coefficients, where they would make
 HiGHS a hundred times slower.
 
-Finlayson et al. 2024, eq. 3; solved by HiGHS.
-papers.bib: finlayson2024closing
+Finlayson et al. 2024, eq. 3; solved by HiGHS (papers.bib: finlayson2024closing).
 Differs from the paper's code: p ≥ 0 is a constraint, and a solver that fails is an error, not a verdict.
 """
 
@@ -47,7 +46,6 @@ class LinearProgramSolution:
 
     @property
     def accepted(self) -> bool:
-        """θ < 1."""
         return bool(self.theta < 1)
 
     @property

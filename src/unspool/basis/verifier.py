@@ -6,8 +6,7 @@
 The floats of W, p̂, τ and the certificate are taken as exact numbers. A false certificate never passes; an
 acceptance passes if and only if it is true.
 
-Finlayson et al. 2024, eq. 3 and its dual.
-papers.bib: finlayson2024closing
+Finlayson et al. 2024, eq. 3 and its dual (papers.bib: finlayson2024closing).
 """
 
 from __future__ import annotations
@@ -31,8 +30,7 @@ from unspool.basis.arrays import (
     check_token,
     short_repr,
 )
-from unspool.basis.certificate import Acceptance, Rejection
-from unspool.basis.theory import check_tau
+from unspool.basis.theory import Acceptance, Rejection, check_tau
 
 
 class DyadicVector:
@@ -46,7 +44,6 @@ class DyadicVector:
 
     @classmethod
     def from_floats(cls, x_N: Array) -> DyadicVector:
-        """The exact values of floats."""
         digits_N, exponent_N = np.frexp(x_N)
         exponent = int(exponent_N[x_N != 0].min(initial=0))
         shift_N = np.where(x_N != 0, exponent_N - exponent, 0)
@@ -61,13 +58,11 @@ class DyadicVector:
         )
 
     def dot(self, other: DyadicVector) -> Fraction:
-        """Σⱼ xⱼyⱼ."""
         total: int = sum(map(mul, self.mantissas, other.mantissas))
         return total * power_of_two(self.exponent + other.exponent)
 
 
 def power_of_two(k: int) -> Fraction:
-    """2^k."""
     return Fraction(1 << k) if k >= 0 else Fraction(1, 1 << -k)
 
 
@@ -77,7 +72,10 @@ def solve_exactly(rows: Sequence[Sequence[Fraction]], wanted: Sequence[Fraction]
     Fraction-free elimination: every division is exact, because the entries are minors.
     Bareiss 1968. papers.bib: bareiss1968sylvester
     """
-    left = [_integer_multiple(equation) for equation in zip(*rows, wanted, strict=True)]  # one per column
+    left: list[list[int]] = []  # one equation per column, times the least number that makes it integer
+    for column in zip(*rows, wanted, strict=True):
+        unit = lcm(*(x.denominator for x in column))
+        left.append([x.numerator * (unit // x.denominator) for x in column])
     known: list[tuple[int, list[int]]] = []
     before = 1
     for k in range(len(rows)):
@@ -101,12 +99,6 @@ def solve_exactly(rows: Sequence[Sequence[Fraction]], wanted: Sequence[Fraction]
     return x
 
 
-def _integer_multiple(equation: Sequence[Fraction]) -> list[int]:
-    """The equation times the least number that leaves no fraction in it."""
-    unit = lcm(*(x.denominator for x in equation))
-    return [x.numerator * (unit // x.denominator) for x in equation]
-
-
 BLOCK = 1024
 # The absolute error that underflow can add to a product, a sum or a scaled λ.
 UNDERFLOW = 2.0**-1022
@@ -122,15 +114,13 @@ class AcceptanceInequality:
     products). If that leaves the sign open, the rows with the largest bounds are summed in rational
     arithmetic: 64, then 1,024, then all.
 
-    Finlayson et al. 2024, the dual of eq. 3.
-    papers.bib: finlayson2024closing
+    Finlayson et al. 2024, the dual of eq. 3 (papers.bib: finlayson2024closing).
     """
 
     def __init__(self, W: Any, p_V: Array, tau: float, i: int, dual_M: Array) -> None:
         self.W, self.p_V, self.tau, self.i, self.dual_M = W, p_V, tau, i, dual_M
 
     def holds(self) -> bool:
-        """True if the inequality holds."""
         if not np.isfinite(self.dual_M).all() or not self.dual_M.any():
             return False
         exponent = int(np.frexp(np.abs(self.dual_M).max())[1])
@@ -185,7 +175,6 @@ def extended_rows(W: Any, which: slice | Indices) -> Array:
 
 
 def extended_blocks(W: Any) -> Iterator[Array]:
-    """All rows of W̃, block by block."""
     for start in range(0, W.shape[0], BLOCK):
         yield extended_rows(W, slice(start, start + BLOCK))
 
@@ -236,7 +225,9 @@ class Counterexample:
 
     def exists(self) -> bool:
         """True if the counterexample provably exists."""
-        if not self._is_in_box() or not self._is_residual_small():
+        most = MAX_RESIDUAL * Fraction(float(np.abs(self.y_N).sum()))
+        limits = zip(self.residual, self.max_abs_M.tolist(), strict=True)
+        if not self._is_in_box() or any(abs(e) > most * Fraction(w) for e, w in limits):
             return False
         return not any(self.residual) or self._verify_by_enclosure() or self._verify_by_elimination()
 
@@ -245,11 +236,11 @@ class Counterexample:
         self.y_N, self.correction_N = self.shift_N, np.zeros_like(self.shift_N)
         self._y = DyadicVector.from_floats(np.append(self.shift_N, -self.p_i))
         self._correction = DyadicVector.from_floats(np.zeros(len(self.shift_N) + 1))
-        self.slack_N, self.residual = self._compute_slack(), self._compute_residual()
+        self._update()
 
-    def _compute_residual(self) -> list[Fraction]:
-        """The exact residual e."""
-        return [column.dot(self._y) for column in self._columns]
+    def _update(self) -> None:
+        """Compute the slack of y and its exact residual e."""
+        self.slack_N, self.residual = self._compute_slack(), [column.dot(self._y) for column in self._columns]
 
     def _compute_slack(self) -> Array:
         """A lower bound on how far each shift may move in both directions."""
@@ -268,11 +259,6 @@ class Counterexample:
         """True if every shift is within its box and its limit of correction."""
         return all(self._exact_slack(j) >= 0 for j in np.flatnonzero(~(self.slack_N > 0)).tolist())
 
-    def _is_residual_small(self) -> bool:
-        most = MAX_RESIDUAL * Fraction(float(np.abs(self.y_N).sum()))
-        pairs = zip(self.residual, self.max_abs_M.tolist(), strict=True)
-        return all(abs(e) <= most * Fraction(w) for e, w in pairs)
-
     def _apply_correction(self, change_N: Array) -> bool:
         """Add a float64 correction u to y; False if y leaves its box."""
         if not np.isfinite(change_N).all():
@@ -280,7 +266,7 @@ class Counterexample:
         change = DyadicVector.from_floats(np.append(change_N, 0.0))
         self._y, self._correction = self._y + change, self._correction + change
         self.y_N, self.correction_N = self.y_N + change_N, self.correction_N + change_N
-        self.slack_N, self.residual = self._compute_slack(), self._compute_residual()
+        self._update()
         return self._is_in_box()
 
     def _verify_by_enclosure(self) -> bool:

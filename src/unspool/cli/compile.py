@@ -12,6 +12,7 @@ from functools import partial
 from unspool.cli.output import print_json
 from unspool.cli.parser import command
 from unspool.engine import compiler_obstacle
+from unspool.engine.processors import cpu_quota
 
 EXAMPLES = """examples:
   unspool compile
@@ -36,7 +37,7 @@ def compile_transformer() -> None:
 
 def compile_sampler() -> None:
     from unspool import Sample, TopP, generate
-    from unspool.models.rnn_lm import RNNConfig
+    from unspool.models.rnn_models import RNNConfig
 
     model = RNNConfig(vocab_size=VOCAB_SIZE, width=16, layers=1).build()
     generate(model, [[1, 2, 3]] * 2, Sample(TopP(0.9)), max_new_tokens=2)
@@ -64,7 +65,8 @@ TASKS = (
 
 def available_cores() -> int:
     """The number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, cpu_quota())
 
 
 @command(EXAMPLES, json="one JSON object with the seconds it took")

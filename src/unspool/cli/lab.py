@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -31,9 +32,11 @@ RUN_EXAMPLES = """examples:
 
 A claim has 10 seeds or more, of seconds each; the estimated time is shown before the run. Every
 result is saved at once, with the registered plan and the code that it depends on: repeat an
-interrupted command to continue. --stale measures only what other code or another plan has
-measured. --quick takes three minutes in all and means nothing: it shows that everything runs. The
-exit status is 1 if an experiment or a check failed; a contradicted claim is a result.
+interrupted command to continue. --stale measures only what another plan has measured, or other code
+whose quick run gave other numbers. --quick takes three minutes in all and means nothing: it shows
+that everything runs. Claims about real models need --data (see `unspool.lab.inputs`) and are
+skipped without it. The exit status is 1 if an experiment or a check failed; a contradicted claim is
+a result.
 """
 REPORT_EXAMPLES = """examples:
   unspool lab report --markdown lab.md
@@ -125,6 +128,7 @@ def _listed(finding: Finding) -> dict[str, Any]:
     option("--all", action="store_true", help="run every claim"),
     option("--stale", action="store_true", help="run the claims whose results are stale"),
     option("--jobs", type=positive, default=1, metavar="N", help="number of processes (default: 1)"),
+    option("--data", type=Path, metavar="FOLDER", help="human texts and models for claims that need them"),
     _add_result_options,
     option("--again", action="store_true", help="measure again what was measured before"),
     json="one JSON object per claim, with all numbers",
@@ -132,19 +136,25 @@ def _listed(finding: Finding) -> dict[str, Any]:
 def run_claims(args: argparse.Namespace) -> int:
     """Measure claims and print their verdicts."""
     from unspool.lab.claims import CLAIMS
+    from unspool.lab.inputs import FOLDER, MissingInputError
     from unspool.lab.results import results_folder
     from unspool.lab.running import estimated_seconds, pairs, run as measure
 
     claims = chosen_claims(args.names, args.all or args.stale, CLAIMS)
+    folder, seeds = results_folder(args.folder), chosen_seeds(args)
+    if args.data:
+        os.environ[FOLDER] = str(args.data)  # processes of --jobs inherit it
     if args.stale:
         claims = [it.claim for it in stored_findings(args, claims) if it.is_stale]
-    folder, seeds = results_folder(args.folder), chosen_seeds(args)
+        list(measure(claims, folder=folder, quick=True, jobs=args.jobs))
+        claims = [it.claim for it in stored_findings(args, claims) if it.is_stale]
     todo = pairs(claims, seeds, args.quick)
     seconds = {(it.name, seed): estimated_seconds(folder, it, seed, args.quick) for it, seed in todo}
     left, shares = Counter(it.name for it, _ in todo), dict.fromkeys(seconds, 0.0)
     minutes = sum(seconds.values()) / 60 / args.jobs
     print_message(f"{len(todo)} measurements, about {minutes:.0f} minutes without known results")
     failures: list[str] = []
+    skipped: dict[str, str] = {}
     with progress_bar(round(sum(seconds.values())), "") as bar:
 
         def progress(claim: Experiment, seed: int, share: float) -> None:
@@ -162,6 +172,9 @@ def run_claims(args: argparse.Namespace) -> int:
             progress=progress,
             warn=print_message,
         ):
+            if isinstance(error, MissingInputError):
+                skipped[claim.name] = str(error)
+                continue
             if error is not None:
                 if args.debug:
                     traceback.print_exception(error)
@@ -169,6 +182,8 @@ def run_claims(args: argparse.Namespace) -> int:
             left[claim.name] -= 1
             if not left[claim.name] and _print_finding(args, claim) == "fails":
                 failures.append(f"{claim.name}: the check does not hold")
+    for name, reason in skipped.items():
+        print_message(f"{name} is skipped: {reason}")
     for failure in failures:
         print_message(f"failed: {failure}")
     return 1 if failures else 0

@@ -217,9 +217,9 @@ def add_running_options(parser: argparse._ActionsContainer, *, dtype: bool = Fal
     parser.add_argument(
         "--weights",
         metavar="FORMAT",
-        help="format of the weights in memory: float32; stored (as in the file, memory-mapped); or int8 (a "
-        "quarter of the memory at nearly the same probabilities). Default: float32. With float32 and stored, "
-        "truncating the file while the model is in use crashes the process",
+        help="format of the weights in memory: float32; stored (as in the file); or int8 (a quarter of the "
+        "memory at nearly the same probabilities). Default: stored for GGUF files, float32 for others. With "
+        "float32 and stored, truncating the file while the model is in use crashes the process",
     )
     parser.add_argument(
         "--engine",

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         ConstrainedBeam as ConstrainedBeam,
         ContrastiveSearch as ContrastiveSearch,
         DiverseBeam as DiverseBeam,
+        ExactSearch as ExactSearch,
         Greedy as Greedy,
         MaskedDiffusion as MaskedDiffusion,
         MaskPredict as MaskPredict,

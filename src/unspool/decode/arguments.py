@@ -49,7 +49,8 @@ def as_matrix(name: str, value: Any, shape: str) -> Tensor:
 
 def function_of(value: Any, count: int) -> bool:
     """True for a function of that many arguments; False for classes, models and decoders."""
-    if isinstance(value, type) or not callable(value) or hasattr(value, "streams") or is_model(value):
+    is_model = (hasattr(value, "start") and hasattr(value, "step")) or hasattr(value, "hidden_for")
+    if isinstance(value, type) or not callable(value) or hasattr(value, "streams") or is_model:
         return False
     try:
         # A torch module has the signature of its `forward`.
@@ -59,11 +60,6 @@ def function_of(value: Any, count: int) -> bool:
     except ValueError:  # a built-in function without a signature
         return True
     return True
-
-
-def is_model(value: Any) -> bool:
-    """True for StepModels and trainable models."""
-    return (hasattr(value, "start") and hasattr(value, "step")) or hasattr(value, "hidden_for")
 
 
 def declares_abilities(value: Any) -> bool:
@@ -96,16 +92,6 @@ def ids(name: str, value: int | Iterable[int], *, empty: bool = False) -> tuple[
     if not tokens and not empty:
         raise ValueError(
             f"{name} is empty, but needs at least one token id. Leave the transform out instead."
-        )
-    return tokens
-
-
-def ends(name: str, value: int | Iterable[int] | None) -> tuple[int, ...]:
-    """End-of-text tokens; refused if there are none."""
-    tokens = () if value is None else ids(name, value, empty=True)
-    if not tokens:
-        raise ValueError(
-            f"{name} is unknown because the model does not name an end-of-text token: give its id"
         )
     return tokens
 

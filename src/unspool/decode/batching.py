@@ -16,7 +16,7 @@ from weakref import ref
 import torch
 from torch import Tensor
 
-from unspool.decode.delegating import DelegatingModel
+from unspool.decode.combine.lockstep import DelegatingModel
 from unspool.decode.prefill import Chunk, PendingPrompt, Prefill, Prompts, first_fitting, plan_chunks
 from unspool.decode.prefix_cache import PrefixCache, Slot, SlotState, longest_match
 from unspool.interfaces import Forking, Joining, Step, StepModel
@@ -114,7 +114,8 @@ class BatchScheduler:
 
     def _read_chunks(self, forking: Forking, chunks: Sequence[Chunk]) -> None:
         if self._state is None:
-            step, self._state = self.model.start([chunk.text for chunk in chunks])
+            step, state = self.model.start([chunk.text for chunk in chunks])
+            self._state = self._joining.join([state])
             self._add_rows(chunks)
         else:
             self._fork(forking, [chunk for chunk in chunks if chunk.prompt.slot is None])
@@ -245,7 +246,7 @@ class BatchScheduler:
         return [slot for slot in slots if slot is not None and slot.is_open and slot.rows]
 
     def _join(self, state: Any, prompts: Prompts) -> None:
-        self._state = state if self._state is None else self._joining.join([self._state, state])
+        self._state = self._joining.join([state] if self._state is None else [self._state, state])
         self._tokens += [list(prompt) for prompt in prompts]
         self.read_tokens += sum(map(len, prompts))
 
@@ -283,15 +284,15 @@ class CachedPrefixModel(DelegatingModel):
         >>> model = CachedPrefixModel(model, 2**28)
         >>> us.generate(model, history); us.generate(model, history + question)
 
-    The output is bit-identical to reading the whole prompt again. It is for one thread, and needs a model
-    whose rows can be forked (`Abilities.forking`).
+    The output is that of reading the whole prompt again, bit-identical with the compiled engine. It is for
+    one thread, and needs a model whose rows can be forked (`Abilities.forking`).
     """
 
     def __init__(self, model: StepModel, cache_bytes: int) -> None:
         super().__init__(model)
         if model.joining is None or model.forking is None:
             raise ValueError(
-                "prefix caching needs the compiled engine: install numba or pass engine='compiled'"
+                "prefix caching needs a language model whose cache is the keys and values of every token"
             )
         self.batch = BatchScheduler(model, model.joining, cache_bytes)
         self._last: Slot | None = None

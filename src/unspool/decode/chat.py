@@ -68,9 +68,8 @@ class Chat:
 
     def stream(self, message: str) -> Iterator[Piece]:
         """Stream the answer; if the iteration stops early, the conversation has the shorter answer."""
-        return self._record(
-            message, stream(self._model(), self._prompt(message), self.decoder, **self._options())
-        )
+        pieces = stream(self._model(), self._prompt(message), self.decoder, **self._options())
+        return self._record(message, pieces)
 
     def undo(self) -> str:
         """Remove the last turn and return its message."""
@@ -82,11 +81,8 @@ class Chat:
 
     def save(self, path: str | Path) -> None:
         """Save the conversation as JSON, with the decoder and the seed."""
-        facts = {
-            "decoder": repr(self.decoder),
-            "seed": self.seed,
-            "messages": self._with_system(self.messages),
-        }
+        messages = self._with_system(self.messages)
+        facts = {"decoder": repr(self.decoder), "seed": self.seed, "messages": messages}
         with new_file(Path(path)) as fresh:
             fresh.write_text(json.dumps(facts, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
 

@@ -70,24 +70,15 @@ class Hypothesis:
                 finish_reason = detokenizer.finish_reason
             if finish_reason is None and len(tokens) >= job.limits[self.request]:
                 finish_reason = "length"
-        hypothesis = Hypothesis(  # not `replace`, which is several times slower
-            self.request,
-            self.sample,
-            self.prompt,
-            tokens,
-            (*self.logps, logp),
-            (*self.scores, score),
-            finish_reason,
-            detokenizer,
-            self.total,
-            self.ranked if ranked is None else (*self.ranked, ranked),
-            self.notes,
+        grown = tokens, (*self.logps, logp), (*self.scores, score), finish_reason, detokenizer
+        all_ranked = self.ranked if ranked is None else (*self.ranked, ranked)
+        # Not `replace`, which is several times slower.
+        hypothesis = Hypothesis(
+            self.request, self.sample, self.prompt, *grown, self.total, all_ranked, self.notes
         )
-        return (
-            hypothesis
-            if finish_reason is not None or job.stop_condition is None
-            else job.stop_condition(hypothesis)
-        )
+        if finish_reason is not None or job.stop_condition is None:
+            return hypothesis
+        return job.stop_condition(hypothesis)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +113,8 @@ class Job:
 
     def __post_init__(self) -> None:
         if not self.first_samples:
-            keys = [
-                (self.seeds[request], *self._stream_prompt(request)) for request in range(len(self.prompts))
-            ]
+            requests = range(len(self.prompts))
+            keys = [(self.seeds[request], *self._stream_prompt(request)) for request in requests]
             object.__setattr__(self, "first_samples", SampleCounter().first_samples(keys, self.n))
 
     @property

@@ -101,7 +101,6 @@ class Piece:
 
 
 def output_of(hypothesis: Hypothesis, job: Job, tokenizer: TokenizerLike | None) -> Output:
-    """Convert a finished hypothesis to an Output."""
     if hypothesis.finish_reason is None:
         raise RuntimeError("a hypothesis ended without a finish_reason: this is a bug of the decoder")
     notes = hypothesis.notes
@@ -133,15 +132,10 @@ def pieces_of(steps: Iterator[SearchStep], streams: bool, tokenizer: TokenizerLi
             detokenizer, finish_reason = hypothesis.detokenizer, hypothesis.finish_reason
             text = "" if detokenizer is None else detokenizer.close() if finish_reason else detokenizer.text
             if len(text) > characters or finish_reason or detokenizer is None:
-                yield Piece(
-                    text[characters:],
-                    hypothesis.tokens[tokens:],
-                    *key,
-                    finish_reason,
-                    hypothesis.logps[tokens:],
-                    hypothesis.scores[tokens:],
-                    _with_texts(hypothesis.ranked[tokens:], tokenizer),
-                )
+                new = hypothesis.tokens[tokens:]
+                values = hypothesis.logps[tokens:], hypothesis.scores[tokens:]
+                ranked = _with_texts(hypothesis.ranked[tokens:], tokenizer)
+                yield Piece(text[characters:], new, *key, finish_reason, *values, ranked)
                 shown[key] = (len(hypothesis.tokens), len(text))
 
 

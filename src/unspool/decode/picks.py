@@ -32,7 +32,7 @@ from unspool.decode.arguments import (
     set_fields,
     shown,
 )
-from unspool.decode.delegating import original
+from unspool.decode.combine.lockstep import original
 from unspool.decode.fast_sampling import best_tokens
 from unspool.decode.multinomial import Multinomial, token_at
 from unspool.decode.transforms.nucleus import TopP

@@ -51,8 +51,7 @@ class Length(Checked):
     |y| is the number of generated tokens, with the end token and without the prompt. α = 0 is the plain
     sum, α = 1 the mean; α > 0 favours long hypotheses, α < 0 short ones. It is Hugging Face's
     `length_penalty`.
-    Murray & Chiang 2018 (α = 1, their length normalisation).
-    papers.bib: murray2018correcting
+    Murray & Chiang 2018 (α = 1, their length normalisation). papers.bib: murray2018correcting
     """
 
     alpha: float = number(
@@ -71,8 +70,7 @@ class GNMT(Checked):
 
     |y| is the number of generated tokens, with the end token. α = 0 is the plain sum; the paper found
     0.6 ≤ α ≤ 0.7 best.
-    Wu et al. 2016, §7, equation 14.
-    papers.bib: wu2016google
+    Wu et al. 2016, §7, equation 14 (papers.bib: wu2016google).
     """
 
     alpha: float = number(
@@ -92,8 +90,7 @@ class Coverage(Checked):
     a_ti is the attention on source token i at target token t. The penalty is 0 if every source token has
     received a total attention of 1, and negative otherwise. It is added to the length-penalised score of a
     finished hypothesis.
-    Wu et al. 2016, §7, equation 14 (p_ij there).
-    papers.bib: wu2016google
+    Wu et al. 2016, §7, equation 14 (p_ij there). papers.bib: wu2016google
 
     It needs a model whose Step.attention is (N, S), the attention of every row on its source of S tokens.
     Columns that are exactly 0 at the first step are padding and do not count. Differs from the paper: a

@@ -49,12 +49,10 @@ def uniform(key: int, tokens: Sequence[int]) -> float:
 
 
 def numpy_generator(key: int) -> np.random.Generator:
-    """A numpy generator for a stream."""
     return np.random.Generator(np.random.PCG64(key))
 
 
 def torch_generator(key: int) -> torch.Generator:
-    """A torch generator for a stream."""
     return torch.Generator().manual_seed(Random(key).getrandbits(63))
 
 
@@ -75,7 +73,6 @@ class SampleCounter:
 
 
 def fresh_seed() -> int:
-    """A random seed."""
     return secrets.randbits(32)
 
 

@@ -185,15 +185,12 @@ def continuation(
     apart = [after(anchor, tokenizer.encode(anchor)) for anchor in ANCHORS]
     # After a special token a text has its first space, as at the start.
     begins = not before or tokenizer.piece(before[-1]) is None
-    tries = (
-        [_encode_alone(tokenizer, text), *apart]
-        if begins and not backwards
-        else [*apart, _encode_alone(tokenizer, text)]
-    )
+    alone = _encode_alone(tokenizer, text)
+    tries, known, expected = [*apart, alone], tuple(before), joined(read)
+    if begins and not backwards:
+        tries, known, expected = [alone, *apart], (), text
     possible = [ids for ids in tries if ids is not None]
-    reads = text if begins and not backwards else joined(read)
-    known = () if begins and not backwards else tuple(before)
-    return next((ids for ids in possible if tokenizer.decode([*known, *ids]) == reads), possible[0])
+    return next((ids for ids in possible if tokenizer.decode([*known, *ids]) == expected), possible[0])
 
 
 def _encode_alone(tokenizer: TokenizerLike, text: str) -> tuple[int, ...]:
@@ -204,12 +201,10 @@ def _encode_alone(tokenizer: TokenizerLike, text: str) -> tuple[int, ...]:
 def _read(
     model: StepModel, pairs: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], alternatives: int
 ) -> list[Score]:
-    """Score every text."""
     logps: list[list[float]] = [[] for _ in pairs]
     ranked: list[list[tuple[tuple[int, float], ...]]] = [[] for _ in pairs]
 
-    def append(step: Step, live: Sequence[int], width: int) -> None:
-        """Append log p of the next `width` tokens of every row."""
+    for live, _, step, width in read_pairs(model, pairs):
         targets = [pairs[pair][1][len(logps[pair]) : len(logps[pair]) + width] for pair in live]
         targets_NT = torch.tensor(targets, device=step.logp_NV.device)
         logp_NT = step.logp_NV.gather(1, targets_NT.flatten()[:, None]).view(targets_NT.shape)
@@ -223,9 +218,6 @@ def _read(
                 ranked[pair] += (
                     tuple(zip(*each, strict=True)) for each in zip(tokens_TK, values_TK, strict=True)
                 )
-
-    for live, _, step, width in read_pairs(model, pairs):
-        append(step, live, width)
     return [
         Score(text, tuple(own), tuple(best))
         for (_, text), own, best in zip(pairs, logps, ranked, strict=True)

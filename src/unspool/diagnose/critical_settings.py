@@ -31,7 +31,7 @@ from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 from unspool.basis import BasisTest
-from unspool.decode.transforms.kappa import log_kappa
+from unspool.decode.transforms.thresholds import log_kappa
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from unspool.heads.bilinear import BilinearHeadConfig
-from unspool.heads.elementwise import CappedHeadConfig, SigsoftmaxHeadConfig
 from unspool.heads.kerbs import KerbsHeadConfig
-from unspool.heads.mixture import MixtureHeadConfig
-from unspool.heads.softmax import OutputMatrixConfig, SoftmaxHeadConfig, TemperedHeadConfig
+from unspool.heads.nonlinear import CappedHeadConfig, MixtureHeadConfig, SigsoftmaxHeadConfig
+from unspool.heads.softmax import (
+    BilinearHeadConfig,
+    OutputMatrixConfig,
+    SoftmaxHeadConfig,
+    TemperedHeadConfig,
+)
 
 
 class PluginHeadConfig:
@@ -56,18 +59,3 @@ def resolve_head(head: HeadConfig | None, tied: bool) -> HeadConfig:
     # Word vectors of another width cannot be the embedding.
     has_inner_width = isinstance(head, BilinearHeadConfig) and head.inner_width is not None
     return replace(head, tied=tied and not has_inner_width)
-
-
-__all__ = [
-    "HEADS",
-    "BilinearHeadConfig",
-    "CappedHeadConfig",
-    "HeadConfig",
-    "KerbsHeadConfig",
-    "MixtureHeadConfig",
-    "PluginHeadConfig",
-    "SigsoftmaxHeadConfig",
-    "SoftmaxHeadConfig",
-    "TemperedHeadConfig",
-    "resolve_head",
-]

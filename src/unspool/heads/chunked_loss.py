@@ -84,7 +84,7 @@ class _LinearLoss(torch.autograd.Function):
         smoothing: float,
         with_gradients: bool,
     ) -> tuple[Tensor, Tensor]:
-        needs_grad = tuple(with_gradients and it for it in ctx.needs_input_grad[:3])
+        needs_grad = tuple(with_gradients and is_needed for is_needed in ctx.needs_input_grad[:3])
         sums = _LinearLossSums(hidden_MD, weight_VD, bias_V, needs_grad)
         weights_M = weights_M.to(sums.scores.dtype)
         with torch.autocast(hidden_MD.device.type, enabled=False):
@@ -99,8 +99,8 @@ class _LinearLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
         forbid_second_order()
-        hidden_MD, weight_VD, bias_V = (None if it is None else it * outer[0] for it in ctx.saved_tensors)
-        return hidden_MD, weight_VD, bias_V, None, None, None, None
+        grads = [None if grad is None else grad * outer[0] for grad in ctx.saved_tensors]
+        return (*grads, None, None, None, None)
 
 
 class _LinearLossSums:
@@ -127,8 +127,8 @@ class _LinearLossSums:
     def gradients(self) -> tuple[Tensor | None, ...]:
         gradients_so_far = (self.grad_hidden_MD, self.grad_weight_VD, self.grad_bias_V)
         return tuple(
-            None if it is None or parameters is None else it.to(parameters.dtype)
-            for it, parameters in zip(gradients_so_far, self.parameters, strict=True)
+            None if gradient is None or parameters is None else gradient.to(parameters.dtype)
+            for gradient, parameters in zip(gradients_so_far, self.parameters, strict=True)
         )
 
     def add(
@@ -136,7 +136,13 @@ class _LinearLossSums:
     ) -> None:
         """Add the loss and gradient of some rows, without the smoothing term."""
         hidden_RD = hidden_RD.to(self.product_dtype)
-        scores_RV = self._scores(hidden_RD)
+        scores_RV = self.scores[: len(hidden_RD)]
+        if self.product_dtype == scores_RV.dtype:
+            torch.mm(hidden_RD, self.weight_VD.t(), out=scores_RV)
+        else:
+            scores_RV.copy_(hidden_RD @ self.weight_VD.t())
+        if self.bias_V is not None:
+            scores_RV.add_(self.bias_V)
         target_R1 = scores_RV.gather(1, targets_R[:, None])
         top_R1 = scores_RV.amax(-1, keepdim=True)
         scores_RV.sub_(top_R1).exp_()
@@ -174,14 +180,6 @@ class _LinearLossSums:
             self.grad_weight_VD -= share * sum_D
         if self.grad_bias_V is not None:
             self.grad_bias_V -= share * weights_M.sum()
-
-    def _scores(self, hidden_RD: Tensor) -> Tensor:
-        scores_RV = self.scores[: len(hidden_RD)]
-        if self.product_dtype == scores_RV.dtype:
-            torch.mm(hidden_RD, self.weight_VD.t(), out=scores_RV)
-        else:
-            scores_RV.copy_(hidden_RD @ self.weight_VD.t())
-        return scores_RV if self.bias_V is None else scores_RV.add_(self.bias_V)
 
 
 LogProbabilities = Callable[..., Tensor]
@@ -224,10 +222,10 @@ class _RowwiseLoss(torch.autograd.Function):
         *inputs: Tensor,
     ) -> tuple[Tensor, Tensor]:
         needs_grad = with_gradients and any(ctx.needs_input_grad)
-        hidden_MD, *parameters = (it.detach() for it in inputs)
-        for it in parameters:
-            it.requires_grad_(needs_grad)
-        sums = [torch.zeros_like(it) for it in inputs] if needs_grad else []
+        hidden_MD, *parameters = (tensor.detach() for tensor in inputs)
+        for parameter in parameters:
+            parameter.requires_grad_(needs_grad)
+        sums = [torch.zeros_like(tensor) for tensor in inputs] if needs_grad else []
         full = torch.promote_types(hidden_MD.dtype, torch.float32)
         loss, nll = torch.zeros(2, dtype=full, device=hidden_MD.device).unbind()
         for rows in chunks(len(hidden_MD), scores):
@@ -251,4 +249,4 @@ class _RowwiseLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
         forbid_second_order()
-        return (None, None, None, None, None, None, *(it * outer[0] for it in ctx.saved_tensors))
+        return (None, None, None, None, None, None, *(grad * outer[0] for grad in ctx.saved_tensors))

@@ -80,7 +80,8 @@ class Kerbs(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(…, D) → (…, V): logsumexp of the kernel values of each word's senses."""
-        if torch.is_grad_enabled() or not self._is_full_precision(hidden):
+        is_full_precision = hidden.dtype == self.senses_SD.dtype and hidden.dtype.itemsize >= 4
+        if torch.is_grad_enabled() or not is_full_precision or torch.is_autocast_enabled(hidden.device.type):
             scores = kernel(hidden, self.senses_SD, self.theta_S)
         else:
             scores = self._scores(hidden)
@@ -88,11 +89,6 @@ class Kerbs(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         return log_softmax(self.logits(hidden))
-
-    def _is_full_precision(self, hidden: Tensor) -> bool:
-        """True if all tensors have the same dtype, float32 or better."""
-        plain = hidden.dtype == self.senses_SD.dtype and hidden.dtype.itemsize >= 4
-        return plain and not torch.is_autocast_enabled(hidden.device.type)
 
     def _scores(self, hidden: Tensor) -> Tensor:
         """The same kernel with the matrix product that is fast for few rows."""

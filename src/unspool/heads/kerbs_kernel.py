@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 import torch
@@ -178,14 +178,10 @@ class SenseTable:
             (order_S == torch.arange(vocab_size, device=words_S.device)).all()
         )
         most_first_V = torch.argsort(counts_V, descending=True, stable=True)
-        ordered_S = torch.cat(
-            [
-                senses_VJ[most_first_V[: int(real_V.sum())], rank]
-                for rank, real_V in enumerate(is_sense_VJ.t())
-            ]
-        )
+        ranked = enumerate(is_sense_VJ.t())
+        ordered_S = torch.cat([senses_VJ[most_first_V[: int(real_V.sum())], rank] for rank, real_V in ranked])
         ends = is_sense_VJ.sum(0).cumsum(0).tolist()
-        ranks = tuple(slice(*it) for it in zip([0, *ends[:-1]], ends, strict=True))
+        ranks = tuple(slice(begin, end) for begin, end in pairwise([0, *ends]))
         position_S = torch.argsort(ordered_S)
         return cls(words_S, senses_VJ, is_sense_VJ, is_identity, ordered_S, position_S, ranks)
 

@@ -85,8 +85,8 @@ class _KerbsLoss(torch.autograd.Function):
                 sums.add(rows, targets_M[rows], weights_M[rows].to(full))
             if needs_grad:
                 grads = (sums.grad_hidden_MD, *sums.sense_gradients())
-                dtypes = (it.dtype for it in (hidden_MD, senses_SD, theta_S))
-                ctx.save_for_backward(*(it.to(dtype) for it, dtype in zip(grads, dtypes, strict=True)))
+                dtypes = (tensor.dtype for tensor in (hidden_MD, senses_SD, theta_S))
+                ctx.save_for_backward(*(grad.to(dtype) for grad, dtype in zip(grads, dtypes, strict=True)))
         ctx.mark_non_differentiable(sums.logp_M, sums.usage_MJ)
         return sums.loss, sums.logp_M, sums.usage_MJ
 
@@ -94,7 +94,8 @@ class _KerbsLoss(torch.autograd.Function):
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
         forbid_second_order()
         needs_grad = zip(ctx.saved_tensors, ctx.needs_input_grad, strict=False)
-        return (*(it * outer[0] if want else None for it, want in needs_grad), None, None, None, None, None)
+        grads = [grad * outer[0] if want else None for grad, want in needs_grad]
+        return (*grads, None, None, None, None, None)
 
 
 class _KerbsSums:
@@ -172,7 +173,11 @@ class _KerbsSums:
         exp_RS = z_RS.sub_(top_R1).exp_()
         sum_R1 = exp_RS.sum(-1, keepdim=True)
         mean_R = target.log_R if words is None else words.mean(exp_RS)
-        self._add_loss(rows, weights_R, target, (top_R1 + sum_R1.log())[:, 0], mean_R)
+        # Σ weight · [ logsumexp_s z_s − (1 − s)·logsumexp_{s ∈ i} z_s − s·(mean over words) ]
+        total_R, s = (top_R1 + sum_R1.log())[:, 0], self.smoothing
+        self.logp_M[rows] = target.log_R - total_R
+        self.usage_MJ[rows] = (target.z_RJ - total_R[:, None]).exp()
+        self.loss += weights_R @ (total_R - (1.0 - s) * target.log_R - s * mean_R)
         if not self.needs_grad:
             return
 
@@ -180,15 +185,6 @@ class _KerbsSums:
             words.subtract(exp_RS, sum_R1 * (self.smoothing / len(self.position_VJ)))
         g_RS = target.subtract(exp_RS, sum_R1, 1.0 - self.smoothing)
         self._add_gradients(rows, x_RS, e_RS, g_RS, scratch_RS, weights_R[:, None] / sum_R1)
-
-    def _add_loss(
-        self, rows: slice, weights_R: Tensor, target: _TargetSenses, total_R: Tensor, mean_R: Tensor
-    ) -> None:
-        """Σ weight · [ logsumexp_s z_s − (1 − s)·logsumexp_{s ∈ i} z_s − s·(mean over words) ]."""
-        self.logp_M[rows] = target.log_R - total_R
-        self.usage_MJ[rows] = (target.z_RJ - total_R[:, None]).exp()
-        s = self.smoothing
-        self.loss += weights_R @ (total_R - (1.0 - s) * target.log_R - s * mean_R)
 
     def _add_gradients(
         self, rows: slice, x_RS: Tensor, e_RS: Tensor, g_RS: Tensor, scratch_RS: Tensor, factor_R1: Tensor

@@ -1,4 +1,4 @@
-"""Softmax output layer, optionally tied to the input embedding or with an inverse temperature.
+"""Softmax output layers: plain, tied to the input embedding, with an inverse temperature, or bilinear.
 
     log p(y = i | h) = hᵀe_i + b_i − logsumexp_j (hᵀe_j + b_j)
 
@@ -8,14 +8,13 @@ The output matrix of all e_i is a parameter of the head or, if tied, the input e
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from unspool.heads.chunked_loss import linear_loss, rowwise_loss
+from unspool.heads.chunked_loss import linear_loss
 from unspool.interfaces import Step
 from unspool.nn.linear import linear
 
@@ -131,36 +130,6 @@ class ProjectedSoftmax(nn.Module):
         return self.inner.loss(self.project(hidden_MD), targets_M, weights_M, smoothing)
 
 
-class RowwiseHead(nn.Module):
-    """Base class of heads whose log-probabilities are not those of logits W h: they have no output matrix."""
-
-    weight = rank_limit = None
-    logp: Callable[..., Tensor]
-    """(hidden, *matrices) → log-probabilities."""
-
-    def __init__(self, words: Softmax | TiedSoftmax) -> None:
-        super().__init__()
-        self.words = words
-
-    @property
-    def matrices(self) -> list[Tensor]:
-        return [self.words.weight] if self.words.bias is None else [self.words.weight, self.words.bias]
-
-    @property
-    def scores_per_row(self) -> int:
-        return len(self.words.weight)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        return self.logp(hidden, *self.matrices)
-
-    def loss(
-        self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0
-    ) -> tuple[Tensor, Tensor]:
-        return rowwise_loss(
-            self.logp, hidden_MD, self.matrices, targets_M, weights_M, smoothing, self.scores_per_row
-        )
-
-
 class Tempered(ProjectedSoftmax):
     """Softmax with an inverse temperature β, fixed or learnt.
 
@@ -181,6 +150,30 @@ class Tempered(ProjectedSoftmax):
     def weight(self) -> Tensor:
         """(V, D): the output matrix, β·e for every word."""
         return self.beta * self.inner.weight
+
+
+class Bilinear(ProjectedSoftmax):
+    """Bilinear softmax: a matrix W between hidden and word vectors, the identity at first.
+
+        log p(y = i | h) = hᵀWe_i − logsumexp_j hᵀWe_j
+
+    Folding W into every e_i gives a plain softmax, hᵀ(We_i). W allows word vectors of another width than h,
+    or word vectors tied to an input embedding (Gulordava et al. 2018, papers.bib: gulordava2018represent).
+    Symbols: W `form_DE`, e `inner.weight`.
+    """
+
+    def __init__(self, inner: Softmax | TiedSoftmax, width: int) -> None:
+        super().__init__(inner, width)
+        self.form_DE = nn.Parameter(torch.empty(width, inner.weight.shape[1]))
+        nn.init.eye_(self.form_DE)
+
+    def project(self, hidden: Tensor) -> Tensor:
+        return hidden @ self.form_DE
+
+    @property
+    def weight(self) -> Tensor:
+        """(V, D): the output matrix, We for every word."""
+        return self.inner.weight @ self.form_DE.t()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,3 +216,24 @@ class TemperedHeadConfig(OutputMatrixConfig):
         if not self.tied:
             nn.init.normal_(inner.weight)
         return Tempered(inner, width, self.learnt)
+
+
+@dataclass(frozen=True)
+class BilinearHeadConfig(OutputMatrixConfig):
+    """A bilinear softmax head.
+
+    `tied` word vectors may have any width; None means False if there is an `inner_width`.
+    """
+
+    inner_width: int | None = None
+    """Width of the word vectors; None means the width of the hidden vectors."""
+
+    def __post_init__(self) -> None:
+        if self.inner_width is not None and self.inner_width < 1:
+            raise ValueError(
+                f"inner_width={self.inner_width} must be at least 1, or omitted for the hidden width"
+            )
+
+    def build(self, width: int, vocab_size: int, embed: nn.Embedding | None = None) -> Bilinear:
+        inner_width = self.inner_width or (embed.embedding_dim if self.tied and embed else width)
+        return Bilinear(self.build_softmax(inner_width, vocab_size, embed), width)

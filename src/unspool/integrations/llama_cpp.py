@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unspool.engine.processors import cpu_quota
 from unspool.heads.softmax import step_from_logits
 from unspool.integrations.loading import LLAMA_CPP
 from unspool.interfaces import Abilities, Step, TokenizerLike
@@ -250,7 +251,8 @@ class LlamaCppModel(Abilities):
                 return idle
         self._idle.clear()
         rounded = 256 * -(-cells // 256)
-        return LlamaContext(self._library, self._model, rounded, torch.get_num_threads(), self.vocab_size)
+        threads = min(torch.get_num_threads(), cpu_quota())
+        return LlamaContext(self._library, self._model, rounded, threads, self.vocab_size)
 
     def _reuse(self, context: LlamaContext) -> None:
         self._idle.append(context)

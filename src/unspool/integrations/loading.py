@@ -57,9 +57,10 @@ def load(
     device: the device of the model: "cpu", "cuda", …
     dtype: the number format of the computation. "bfloat16" and "float16" halve the memory of the weights. The
         errors of log-probabilities are then some hundredths (bfloat16) or thousandths (float16).
-    weights: the format of the weights in memory: "float32" (the default), "stored" (as in the file) or
-        "int8". The last two are for generation on a CPU and cannot be trained. "float32" and "stored" weights
-        may be mapped from their file: truncating it while the model is in use crashes the process.
+    weights: the format of the weights in memory: "float32", "stored" (as in the file) or "int8". The last two
+        are for generation on a CPU and cannot be trained. None is "stored" for GGUF files that the compiled
+        engine runs, and "float32" for all others. "float32" and "stored" weights may be mapped from their
+        file: truncating it while the model is in use crashes the process.
     engine: "torch", "compiled", "transformers" or "llama.cpp" (GGUF files); None for the fastest one that is
         available. `model.engine` names it. Model families that unspool does not implement run on
         transformers, if it is installed, with a warning.
@@ -124,7 +125,7 @@ def _load_with_transformers(name: str, device: Any, dtype: Any, weights: str | N
     from unspool.integrations.huggingface.loading import load_folder
 
     parsed_device, parsed_dtype = parse_device(device), parse_dtype(dtype)
-    if parse_weights(weights) != "float32":
+    if parse_weights(weights) not in (None, "float32"):
         raise ValueError(f"weights={weights!r} needs this package's own engines: leave it or engine out")
     folder = huggingface_folder(name)
     if folder is None:

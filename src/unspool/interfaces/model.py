@@ -197,7 +197,7 @@ class Joining(Protocol):
 class Forking(Protocol):
     """Starts rows as copies of prefixes of others, so that a shared prefix is read once (prefix cache).
 
-    The results of a row are bit-identical to reading it alone.
+    The results of a row are those of reading it alone, bit-identical with the compiled engine.
     """
 
     def fork_rows(self, state: Any, rows_K: Tensor, lengths_K: Tensor) -> Any:

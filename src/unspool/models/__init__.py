@@ -10,10 +10,8 @@ from unspool.heads import HEADS
 from unspool.lazy import lazy_exports
 from unspool.models.encoders import ENCODERS
 from unspool.models.labelling import ClassifierConfig, TaggerConfig
-from unspool.models.masked_lm import MaskedLMConfig
-from unspool.models.masked_seq2seq import MaskedSeq2SeqConfig
-from unspool.models.rnn_lm import RNNConfig
-from unspool.models.rnn_seq2seq import RNNSeq2SeqConfig
+from unspool.models.masked_models import MaskedLMConfig, MaskedSeq2SeqConfig
+from unspool.models.rnn_models import RNNConfig, RNNSeq2SeqConfig
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.models.transformer_seq2seq import TransformerSeq2SeqConfig
 from unspool.models.trigram import TrigramConfig
@@ -34,10 +32,8 @@ if TYPE_CHECKING:
         add_adapters as add_adapters,
         merge_adapters as merge_adapters,
     )
-    from unspool.models.masked_lm import MaskedLM as MaskedLM
-    from unspool.models.masked_seq2seq import MaskedSeq2Seq as MaskedSeq2Seq
-    from unspool.models.rnn_lm import RNNLM as RNNLM
-    from unspool.models.rnn_seq2seq import RNNSeq2Seq as RNNSeq2Seq
+    from unspool.models.masked_models import MaskedLM as MaskedLM, MaskedSeq2Seq as MaskedSeq2Seq
+    from unspool.models.rnn_models import RNNLM as RNNLM, RNNSeq2Seq as RNNSeq2Seq
     from unspool.models.transformer_lm import TransformerLM as TransformerLM
     from unspool.models.transformer_seq2seq import TransformerSeq2Seq as TransformerSeq2Seq
     from unspool.models.trigram import Trigram as Trigram

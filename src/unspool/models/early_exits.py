@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from unspool.decode.delegating import DelegatingModel
+from unspool.decode.combine.lockstep import DelegatingModel
 from unspool.engine.compiled_state import CompiledState, prompt_state
 from unspool.heads.softmax import predict_step
 from unspool.interfaces import Step

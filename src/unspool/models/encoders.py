@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from unspool.models.model_config import check_settings
 from unspool.models.transformer_shape import TransformerShape, TransformerStack, attention_padding
-from unspool.nn.rnn import CELLS
-from unspool.nn.rnn_attention import last_context, mean_context
+from unspool.nn.rnn import CELLS, last_context, mean_context
 
 
 @dataclass(frozen=True, kw_only=True)

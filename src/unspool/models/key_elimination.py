@@ -18,8 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unspool.models.masked_lm import MaskedLM
-from unspool.models.masked_seq2seq import MaskedSeq2Seq
+from unspool.models.masked_models import MaskedLM, MaskedSeq2Seq
 from unspool.models.transformer_lm import TransformerLM
 from unspool.models.transformer_seq2seq import TransformerSeq2Seq
 from unspool.nn.keyless_attention import check_no_rotary, join_query_key, split_query_key

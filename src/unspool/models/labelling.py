@@ -96,7 +96,6 @@ class Labeller(nn.Module, Abilities):
 
     @property
     def reads_bos(self) -> bool:
-        """False: texts do not start with BOS."""
         return False
 
     @property
@@ -206,7 +205,6 @@ class Classifier(Labeller):
 
     @inference_method
     def label(self, rows: Sequence[WordTokens]) -> list[Prediction]:
-        """The predictions of some rows, in one batch."""
         ranked = rank_labels(self(*self.inputs(rows)), self.labels)
         return [Prediction(*next(iter(item.items())), item) for item in ranked]
 
@@ -240,7 +238,6 @@ class Tagger(Labeller):
 
     @inference_method
     def label(self, rows: Sequence[WordTokens]) -> list[list[TaggedWord]]:
-        """The predictions of the words of some rows, in one batch."""
         logp_NTK = self(*self.inputs(rows))
         places = [(n, first) for n, row in enumerate(rows) for first in row.firsts]
         row_M, first_M = torch.tensor(places, device=logp_NTK.device).unbind(-1)

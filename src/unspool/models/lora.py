@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from unspool.models.model_config import check_settings
 from unspool.nn.linear import Linear, LowRankLinear
 
-ADAPTER_SUFFIXES = ("lora_a", "lora_b")
-"""The last part of the names of adapter weights."""
+ADAPTER_SUFFIXES = (".lora_a", ".lora_b")
+"""Of the names of adapter weights."""
 
 
 @dataclass(frozen=True)
@@ -76,15 +76,16 @@ def merge_adapters(model: Any) -> None:
 
 def adapter_weights(model: nn.Module) -> dict[str, Tensor]:
     """The weights of the adapters by name."""
-    return {name: it for name, it in model.state_dict().items() if _is_adapter_weight(name)}
+    return {name: weight for name, weight in model.state_dict().items() if name.endswith(ADAPTER_SUFFIXES)}
 
 
 @torch.no_grad()
 def merged_weights(model: Any) -> dict[str, Tensor]:
     """The state dict of the equivalent plain model; the model itself is not changed."""
     merged = {f"{name}.weight": part.merged_weight() for name, part in find_adapters(model).items()}
+    adapters = adapter_weights(model)
     return {
-        name: merged.get(name, it) for name, it in model.state_dict().items() if not _is_adapter_weight(name)
+        name: merged.get(name, weight) for name, weight in model.state_dict().items() if name not in adapters
     }
 
 
@@ -94,18 +95,14 @@ def check_module(model: Any) -> None:
         raise TypeError(f"the model is {model!r:.80}, but must be one of weights, as us.load gives it")
 
 
-def _is_adapter_weight(name: str) -> bool:
-    return name.rpartition(".")[2] in ADAPTER_SUFFIXES
-
-
 def _find_targets(model: nn.Module, targets: tuple[str, ...]) -> dict[str, Linear]:
     linears = {name: part for name, part in model.named_modules() if type(part) is Linear}
-    targets_found: dict[str, Linear] = {}
+    chosen: dict[str, Linear] = {}
     for target in targets:
         matches = {name: linear for name, linear in linears.items() if f".{name}".endswith(f".{target}")}
         if not matches:
             ends = sorted({".".join(name.split(".")[-2:]) for name in linears})
             known = f"choose from {', '.join(ends)}" if ends else "it has none that can learn"
             raise ValueError(f"no matrix of the {type(model).__name__} is called {target!r}: {known}")
-        targets_found |= matches
-    return targets_found
+        chosen |= matches
+    return chosen

@@ -44,8 +44,8 @@ def check_settings(config: Any, **choices: Iterable[str]) -> None:
     Integers except tokens are sizes from 1 to MAX_SIZE, floats are positive and finite, FRACTIONS in [0, 1).
     """
     check_types(config)
-    for it in fields(config):
-        name, value = it.name, getattr(config, it.name)
+    for field in fields(config):
+        name, value = field.name, getattr(config, field.name)
         if name in choices and value not in choices[name]:
             raise ValueError(f"{name}={value!r} is unknown: choose from {', '.join(sorted(choices[name]))}")
         if name in ("bos", "eos") or isinstance(value, bool):

@@ -23,6 +23,7 @@ from unspool.models.early_exits import Exits
 from unspool.models.model_config import VocabularyOptions
 from unspool.models.sequence_model import LanguageModel, inference_method, unit_embedding
 from unspool.models.sources import pad_rows
+from unspool.models.torch_batching import TorchBatching
 from unspool.models.transformer_shape import TransformerShape, TransformerStack
 from unspool.nn.attention import KVCache
 from unspool.nn.positions import Rotary, add_positions
@@ -82,6 +83,21 @@ class TransformerState:
         for layer in self.layers:
             layer.truncate(length)
         return self
+
+    @property
+    def pads(self) -> list[int]:
+        pads: list[int] = self.pad_N.tolist()
+        return pads
+
+    def keys_values(self) -> list[Tensor]:
+        return [part for layer in self.layers for part in layer.filled]
+
+    def rebuild(self, keys_values: Iterator[Tensor], pads: list[int]) -> TransformerState:
+        layers = [KVCache(CACHE_RESERVE) for _ in self.layers]
+        for layer in layers:
+            layer.append(next(keys_values), next(keys_values))
+        pad_N = torch.tensor(pads, device=self.pad_N.device)
+        return TransformerState(layers, pad_N, any(pads), torch.arange(len(pads), device=pad_N.device), 0)
 
 
 CACHE_RESERVE = 128
@@ -166,12 +182,12 @@ class TransformerLM(LanguageModel, TransformerStack):
         return self
 
     @property
-    def joining(self) -> CompiledJoining | None:
-        return CompiledJoining() if self.engine == "compiled" else None
+    def joining(self) -> CompiledJoining | TorchBatching:
+        return CompiledJoining() if self.engine == "compiled" else TorchBatching(self)
 
     @property
-    def forking(self) -> CompiledForking | None:
-        return CompiledForking() if self.engine == "compiled" else None
+    def forking(self) -> CompiledForking | TorchBatching:
+        return CompiledForking() if self.engine == "compiled" else TorchBatching(self)
 
     @property
     def prompt_reading(self) -> Self:
@@ -268,8 +284,12 @@ class TransformerLM(LanguageModel, TransformerStack):
     def step(self, state: LMState, tokens_N: Tensor) -> tuple[Step, LMState]:
         if isinstance(state, CompiledState):
             return state.step(tokens_N), state
-        hidden_ND = self.hidden(tokens_N[:, None], state)[:, 0]
-        return predict_step(self.head, hidden_ND), state
+        return self.append(state, tokens_N[:, None])
+
+    @inference_method
+    def append(self, state: TransformerState, tokens_NT: Tensor) -> tuple[Step, TransformerState]:
+        """Append T tokens to every row; the Step after the last of them."""
+        return predict_step(self.head, self.hidden(tokens_NT, state)[:, -1]), state
 
     @inference_method
     def extend(self, state: LMState, tokens_NT: Tensor) -> tuple[Step, LMState]:

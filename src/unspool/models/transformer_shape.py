@@ -21,7 +21,7 @@ from unspool.nn.positions import (
     YarnScaling,
     add_positions,
 )
-from unspool.nn.rnn_attention import padding_mask
+from unspool.nn.rnn import padding_mask
 from unspool.nn.transformer import ACTIVATIONS, Block, FeedForward
 
 ATTENTIONS: dict[str, type[SelfAttention] | type[KeylessAttention]] = {

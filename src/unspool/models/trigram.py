@@ -88,7 +88,6 @@ class Trigram(LanguageModel):
 
     @inference_method
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, TrigramState]:
-        """Start from the last two tokens of each prompt."""
         pairs = [[prompt[-2] if len(prompt) > 1 else prompt[-1], prompt[-1]] for prompt in prompts]
         return self._predict(TrigramState(torch.tensor(pairs, device=self.device)))
 

@@ -28,6 +28,13 @@ class KVCache:
         self._keys: Tensor | None = None
         self._values: Tensor | None = None
 
+    @property
+    def filled(self) -> tuple[Tensor, Tensor]:
+        """All columns."""
+        assert self._keys is not None
+        assert self._values is not None
+        return self._keys[:, :, : self.length], self._values[:, :, : self.length]
+
     def append(self, keys_NKTI: Tensor, values_NKTI: Tensor) -> tuple[Tensor, Tensor]:
         """Append T columns; returns all columns."""
         start, self.length = self.length, self.length + keys_NKTI.shape[2]
@@ -37,7 +44,7 @@ class KVCache:
             self._values = self._grow(self._values, values_NKTI, start, capacity)
         self._keys[:, :, start : self.length] = keys_NKTI
         self._values[:, :, start : self.length] = values_NKTI
-        return self._keys[:, :, : self.length], self._values[:, :, : self.length]
+        return self.filled
 
     def select(self, rows_M: Tensor, since: int = 0) -> None:
         """Reorder, repeat or drop rows; the rows must be equal in the columns before `since`."""

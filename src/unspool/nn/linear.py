@@ -29,7 +29,6 @@ class DirectCall(nn.Module):
     """
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """Call `forward`, with hooks if there are any."""
         if torch.is_grad_enabled() or self._forward_hooks or self._forward_pre_hooks:
             return super().__call__(*args, **named)
         return self.forward(*args, **named)
@@ -49,19 +48,17 @@ def linear(x: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor
         return F.linear(x, weight_OI, bias_O)
     outputs, inputs = weight_OI.shape
     rows = x.numel() // inputs
-    if not 0 < rows <= MAX_ROWS_PER_THREAD * torch.get_num_threads() or not _is_plain(weight_OI):
-        return F.linear(x, weight_OI, bias_O)
-    y = (
-        _one_row(x, weight_OI)
-        if rows == 1
-        else torch.mm(weight_OI, x.reshape(rows, inputs).t()).t().contiguous()
+    is_plain = (
+        weight_OI.dtype == torch.float32 and weight_OI.device.type == "cpu" and weight_OI.is_contiguous()
     )
+    if not 0 < rows <= MAX_ROWS_PER_THREAD * torch.get_num_threads() or not is_plain:
+        return F.linear(x, weight_OI, bias_O)
+    if rows == 1:
+        y = _one_row(x, weight_OI)
+    else:
+        y = torch.mm(weight_OI, x.reshape(rows, inputs).t()).t().contiguous()
     y = y.view(*x.shape[:-1], outputs)
     return y if bias_O is None else y.add_(bias_O)
-
-
-def _is_plain(weight: Tensor) -> bool:
-    return weight.dtype == torch.float32 and weight.device.type == "cpu" and weight.is_contiguous()
 
 
 def _one_row(x: Tensor, weight_OI: Tensor) -> Tensor:
@@ -81,14 +78,12 @@ class Linear(DirectCall, torch.nn.Linear):
         super().__init__(inputs, outputs, bias=bias)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Call `forward`, with hooks if there are any."""
         if torch.is_grad_enabled() or self._forward_hooks or self._forward_pre_hooks:
             out: Tensor = super().__call__(x)
             return out
         return self.forward(x)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(…, inputs) → (…, outputs)."""
         held = self._parameters  # faster than self.weight, which torch searches in several places
         return linear(x, held["weight"], held["bias"])  # type: ignore[arg-type]
 
@@ -118,7 +113,6 @@ class LowRankLinear(Linear):
             self.bias.requires_grad_(False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(…, inputs) → (…, outputs)."""
         thin = F.linear(F.linear(self.dropout(x), self.lora_a), self.lora_b)
         return linear(x, self.weight, self.bias) + self.scale * thin
 

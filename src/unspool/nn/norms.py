@@ -23,7 +23,6 @@ class LayerNorm(DirectCall, nn.LayerNorm):
         super().__init__(width, eps=eps)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(…, D) → (…, D)."""
         held = self._parameters
         return torch.layer_norm(x, self.normalized_shape, held["weight"], held["bias"], self.eps)
 
@@ -37,7 +36,6 @@ class RMSNorm(DirectCall, nn.RMSNorm):
         super().__init__(width, eps=eps)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(…, D) → (…, D)."""
         return torch.rms_norm(x, self.normalized_shape, self._parameters["weight"], self.eps)
 
 

@@ -32,13 +32,10 @@ class Sinusoidal(nn.Module):
 
     def forward(self, positions_NT: Tensor) -> Tensor:
         """(N, T) → (N, T, D)."""
-        return self._table(int(positions_NT.max()), positions_NT.device)[positions_NT]
-
-    def _table(self, last: int, device: torch.device) -> Tensor:
-        table_TD = self._table_TD
+        last, device, table_TD = int(positions_NT.max()), positions_NT.device, self._table_TD
         if table_TD is None or len(table_TD) <= last or table_TD.device != device:
             table_TD = self._table_TD = self._build(max(64, 2 * (last + 1)), device)
-        return table_TD
+        return table_TD[positions_NT]
 
     @torch.inference_mode(False)  # a table built while decoding must also work in training
     def _build(self, length: int, device: torch.device) -> Tensor:

@@ -64,7 +64,6 @@ class FeedForward(DirectCall):
         self.activation = ACTIVATIONS[activation]
 
     def forward(self, x: Tensor) -> Tensor:
-        """(…, D) → (…, D)."""
         out: Tensor = self.down(self.activation(self.up(x)))
         return out
 
@@ -82,7 +81,6 @@ class CheckpointedLayer(nn.Module):
     """Set by `enable_checkpointing`."""
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
-        """Call `forward`, with checkpointing if enabled."""
         if not (self.is_checkpointed and torch.is_grad_enabled()):
             return super().__call__(*inputs, **named)
         from torch.utils.checkpoint import checkpoint

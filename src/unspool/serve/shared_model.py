@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor
 
-from unspool.decode.delegating import DelegatingModel
+from unspool.decode.combine.lockstep import DelegatingModel
 from unspool.decode.prefill import Prefill
 from unspool.decode.prefix_cache import SlotState
 from unspool.interfaces import Step, StepModel

@@ -57,11 +57,9 @@ def render_chat(
     if taken is not None:
         raise ValueError(f"the variable {taken!r} of the chat template cannot be set")
     try:
+        settings = {**(variables or {}), **own}
         reply = TEMPLATE_PROCESS.request(
-            seconds,
-            template=template,
-            variables={**(variables or {}), **own},
-            size=MAX_RENDERED_CHARS,
+            seconds, template=template, variables=settings, size=MAX_RENDERED_CHARS
         )
     except TimeoutError:
         raise TimeoutError(
@@ -89,13 +87,10 @@ def _check_messages(messages: Sequence[Mapping[str, Any]], template: str) -> lis
         for key, value in message.items():
             if not isinstance(value, str) and key not in NESTED:
                 raise TypeError(f"message {at}: {key!r} is a {type(value).__name__}; {expected}")
-        _check_role(message["role"], at, template)
+        # Templates write the role between control tokens, or into one.
+        role = message["role"]
+        is_named = role.isidentifier() and (f"'{role}'" in template or f'"{role}"' in template)
+        if role not in ROLES and not is_named:
+            known = ", ".join(ROLES)
+            raise ValueError(f"message {at} has the unknown role {role!r:.60}: choose from {known}")
     return [dict(message) for message in messages]
-
-
-def _check_role(role: str, at: int, template: str) -> None:
-    """Reject arbitrary roles: templates write the role between control tokens, or into one."""
-    named = role.isidentifier() and (f"'{role}'" in template or f'"{role}"' in template)
-    if role not in ROLES and not named:
-        known = ", ".join(ROLES)
-        raise ValueError(f"message {at} has the unknown role {role!r:.60}: choose from {known}")

@@ -19,7 +19,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, partial
-from itertools import chain
+from itertools import chain, compress
 from typing import Any, NamedTuple, SupportsIndex
 
 import tokenizers
@@ -81,8 +81,9 @@ class ControlTokens:
     def __init__(self, tokenizer: tokenizers.Tokenizer, ends: frozenset[int], template: str | None) -> None:
         self._tokenizer = tokenizer
         self._added: dict[int, AddedToken] = tokenizer.get_added_tokens_decoder()
-        marker_like = {at: it.content for at, it in self._added.items() if MARKER.fullmatch(it.content)}
-        special = {it.content for it in self._added.values() if it.special}
+        names = {at: token.content for at, token in self._added.items()}
+        marker_like = {at: name for at, name in names.items() if MARKER.fullmatch(name)}
+        special = {token.content for token in self._added.values() if token.special}
         self.control = frozenset(special | {name for at, name in marker_like.items() if at in ends})
         in_template = frozenset(name for name in marker_like.values() if name in (template or ""))
         self.markers = in_template - self.control
@@ -110,7 +111,10 @@ class ControlTokens:
             masked = render(_map_text(chat, partial(self._mask_all, mask)))
         except ValueError:  # a template may reject unknown content
             masked = ""
-        if not _differ_only_in_mask(masked, text, mask):
+        has_same_form = len(masked) == len(text) and all(
+            one in (mask, other) for one, other in zip(masked, text, strict=True)
+        )
+        if not has_same_form:
             masked, unmask = self._mask_control_tokens(chat, render)
             text = masked.translate(unmask)
         spans = self.find(masked)
@@ -141,7 +145,7 @@ class ControlTokens:
         finder = tokenizers.Tokenizer(models.BPE({}, []))
         if self._tokenizer.normalizer is not None:
             finder.normalizer = self._tokenizer.normalizer
-        finder.add_tokens([_plain(it) for _, it in sorted(self._added.items())])
+        finder.add_tokens([_plain(token) for _, token in sorted(self._added.items())])
         return finder
 
     @cached_property
@@ -163,16 +167,9 @@ class ControlTokens:
 
     def _mask_all(self, mask: str, text: str, role: str) -> str:
         """The text with every visible character masked, except markers of an assistant."""
-        kept = self._marker_pattern if role == "assistant" else None
-        parts = [text] if kept is None else kept.split(text)
-        return "".join(
-            part if part in self.markers and kept is not None else re.sub(r"\S", mask, part) for part in parts
-        )
-
-    @cached_property
-    def _marker_pattern(self) -> re.Pattern[str] | None:
-        names = sorted(self.markers, key=len, reverse=True)
-        return re.compile(f"({'|'.join(map(re.escape, names))})") if names else None
+        kept = sorted(self.markers, key=len, reverse=True) if role == "assistant" else []
+        parts = re.split(f"({'|'.join(map(re.escape, kept))})", text) if kept else [text]
+        return "".join(part if part in kept else re.sub(r"\S", mask, part) for part in parts)
 
     def _mask_control_tokens(self, chat: Chat, render: Callable[[Chat], str]) -> tuple[str, dict[int, str]]:
         """The rendered chat with spelled control tokens masked, and the table that undoes the masks."""
@@ -204,13 +201,6 @@ class ControlTokens:
     def _pattern(self) -> re.Pattern[str]:
         names = sorted(self.control, key=len, reverse=True)
         return re.compile(f"(?={'|'.join(map(re.escape, names))})", re.IGNORECASE)
-
-
-def _differ_only_in_mask(masked: str, text: str, mask: str) -> bool:
-    """True if the two renderings differ only in masked characters."""
-    return len(masked) == len(text) and all(
-        one in (mask, other) for one, other in zip(masked, text, strict=True)
-    )
 
 
 def _map_text(chat: Chat, change: Callable[[str, str], str]) -> dict[str, Any]:
@@ -255,14 +245,8 @@ def _unused_characters(used: set[str]) -> Iterator[str]:
 
 def _plain(token: AddedToken) -> AddedToken:
     """The same token without `special`, so that it is found even if special tokens are not encoded."""
-    return AddedToken(
-        token.content,
-        single_word=token.single_word,
-        lstrip=token.lstrip,
-        rstrip=token.rstrip,
-        normalized=token.normalized,
-        special=False,
-    )
+    options = {name: getattr(token, name) for name in ("single_word", "lstrip", "rstrip", "normalized")}
+    return AddedToken(token.content, **options, special=False)
 
 
 def _rename_tokens(model: dict[str, Any], names: Mapping[str, str]) -> None:
@@ -275,7 +259,7 @@ def _rename_tokens(model: dict[str, Any], names: Mapping[str, str]) -> None:
     if model.get("unk_token") in names:
         model["unk_token"] = names[model["unk_token"]]
     if "merges" in model:
-        pairs = (
-            (it, tuple(it.split(" ", 1)) if isinstance(it, str) else tuple(it)) for it in model["merges"]
-        )
-        model["merges"] = [it for it, (a, b) in pairs if not {a, b, a + b} & names.keys()]
+        merges = model["merges"]
+        pairs = [merge.split(" ", 1) if isinstance(merge, str) else merge for merge in merges]
+        kept = [not {a, b, a + b} & names.keys() for a, b in pairs]
+        model["merges"] = list(compress(merges, kept))

@@ -31,14 +31,10 @@ def _replace_each_byte(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error("unspool.replace_each_byte", _replace_each_byte)
 
 
-def _byte_alphabet() -> dict[str, int]:
-    """GPT-2's byte alphabet: printable Latin-1 bytes map to themselves, the others to U+0100 and up."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return {chr(b): b for b in printable} | {chr(0x100 + n): b for n, b in enumerate(others)}
-
-
-_BYTES = _byte_alphabet()
+# GPT-2's byte alphabet: printable Latin-1 bytes map to themselves, the others to U+0100 and up.
+_PRINTABLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
+_OTHERS = (byte for byte in range(256) if byte not in _PRINTABLE)
+_BYTES = {chr(b): b for b in _PRINTABLE} | {chr(0x100 + n): b for n, b in enumerate(_OTHERS)}
 
 
 class TokenBytes:

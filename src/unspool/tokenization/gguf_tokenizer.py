@@ -29,16 +29,7 @@ _TYPE_NAMES: dict[type[Any], str] = {str: "strings", Integral: "whole numbers", 
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE = 1, 2, 3, 4, 6
 
 # Tokens that end a turn. Files of chat models may name only the end of a document as EOS.
-_END_OF_TURN = (
-    "<|im_end|>",
-    "<|eot_id|>",
-    "<|eom_id|>",
-    "<|eot|>",
-    "<|end|>",
-    "<end_of_turn>",
-    "<turn|>",
-    "<EOT>",
-)
+_ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|eot|>", "<|end|>", "<end_of_turn>", "<turn|>", "<EOT>")
 
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -104,11 +95,13 @@ def tokenizer_from_gguf(metadata: Mapping[str, object]) -> Tokenizer:
     with library_errors("tokenizer.ggml.tokens"):
         backend = build(facts)
         _add_special_tokens(backend, facts)
-    bos_id, eos_id = facts.bos_id, facts.eos_id
+    bos_id, eos_id, template = facts.bos_id, facts.eos_id, facts.chat_template or ""
+    turns = (facts.vocabulary.get(token) for token in _ENDS if token in template)
+    ends = (eos_id, facts.token("eot_token_id"), facts.token("eom_token_id"), *turns)
     return Tokenizer(
         backend,
         bos_id=bos_id,
-        eos_ids=_eos_ids(facts),
+        eos_ids=frozenset(token for token in ends if token is not None),
         add_bos=bos_id is not None and bool(facts.get("add_bos_token", facts.adds_bos)),
         chat_template=facts.chat_template,
         bos_token="" if bos_id is None else facts.tokens[bos_id],
@@ -156,7 +149,7 @@ class _Metadata:
             raise ValueError(f"the GGUF metadata has no tokenizer.ggml.{key}")
         if not isinstance(values, Sequence | np.ndarray) or isinstance(values, str | bytes):
             raise ValueError(f"tokenizer.ggml.{key} is {values!r:.40}, but must be a list")
-        wrong = next((it for it in values if not isinstance(it, kind)), None)
+        wrong = next((value for value in values if not isinstance(value, kind)), None)
         if wrong is not None:
             raise ValueError(f"tokenizer.ggml.{key} holds {wrong!r:.40}, but must hold {_TYPE_NAMES[kind]}")
         return list(values)
@@ -240,11 +233,3 @@ def _add_special_tokens(tokenizer: tokenizers.Tokenizer, facts: _Metadata) -> No
     for kind, add in ((_CONTROL, tokenizer.add_special_tokens), (_USER_DEFINED, tokenizer.add_tokens)):
         special = kind == _CONTROL
         add([AddedToken(t, special=special, normalized=False) for t, its_kind in kinds if its_kind == kind])
-
-
-def _eos_ids(facts: _Metadata) -> frozenset[int]:
-    """EOS, and the end-of-turn tokens that the chat template writes."""
-    named = (facts.eos_id, facts.token("eot_token_id"), facts.token("eom_token_id"))
-    template = facts.chat_template or ""
-    turns = (facts.vocabulary.get(token) for token in _END_OF_TURN if token in template)
-    return frozenset(token for token in (*named, *turns) if token is not None)

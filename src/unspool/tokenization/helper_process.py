@@ -70,16 +70,13 @@ class HelperProcess:
         if self._process is not None and self._process.poll() is not None:
             self._stop()
         if self._process is None:
+            paths = os.pathsep.join(sys.path)
             self._process = subprocess.Popen(
                 [sys.executable, "-P", str(self.script)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env={
-                    **os.environ,
-                    "PYTHONPATH": os.pathsep.join(sys.path),
-                    "TOKENIZERS_PARALLELISM": "false",
-                },
+                env={**os.environ, "PYTHONPATH": paths, "TOKENIZERS_PARALLELISM": "false"},
             )
         return self._process
 

@@ -31,7 +31,10 @@ def tokenizer_from_folder(path: str | Path) -> Tokenizer | None:
     config = _read_optional(folder / "tokenizer_config.json")
     model_config = _model_config(folder)
 
-    bos_token, eos_token = (_token_content(config.get(key)) for key in ("bos_token", "eos_token"))
+    # A token is a string, or an object with the string as `content`.
+    named = [config.get("bos_token"), config.get("eos_token")]
+    contents = (token.get("content") if isinstance(token, Mapping) else token for token in named)
+    bos_token, eos_token = (content if isinstance(content, str) else "" for content in contents)
     bos_id = _special_token_id(backend, bos_token)
     if bos_id is None and bos_token == "":
         configured = model_config.get("bos_token_id")
@@ -62,12 +65,6 @@ def _model_config(folder: Path) -> dict[str, Any]:
 
 def _read_optional(path: Path) -> dict[str, Any]:
     return read_json_object(path) if path.is_file() else {}
-
-
-def _token_content(token: Any) -> str:
-    """A token is a string, or an object with the string as `content`."""
-    content = token.get("content") if isinstance(token, Mapping) else token
-    return content if isinstance(content, str) else ""
 
 
 def _special_token_id(backend: tokenizers.Tokenizer, token: str) -> int | None:

@@ -59,7 +59,7 @@ def components(section: Any, where: str) -> Iterator[dict[str, Any]]:
         if not isinstance(part, dict) or kind not in KINDS[where].split():
             raise RefusedTokenizer(f"the {where} has a component of the unknown kind {str(kind)[:40]!r}")
         if kind == "Sequence":
-            members = next((it for it in part.values() if isinstance(it, list)), [])
+            members = next((value for value in part.values() if isinstance(value, list)), [])
             stack += reversed(members)
         else:
             yield part
@@ -113,7 +113,7 @@ def check_spec(spec: Any) -> list[str]:
         raise RefusedTokenizer("it is not a JSON object")
     model = spec.get("model")
     if isinstance(model, dict) and model.get("type") == "Unigram":
-        longest = max((len(str(it[0])) for it in model.get("vocab") or [] if it), default=0)
+        longest = max((len(str(entry[0])) for entry in model.get("vocab") or [] if entry), default=0)
         if longest > MAX_PIECE_CHARS:  # Unigram tries every piece at every character
             raise RefusedTokenizer(
                 f"it has a piece of {longest:,} characters; the limit is {MAX_PIECE_CHARS:,}"
@@ -138,7 +138,7 @@ def probe_texts(patterns: list[str], tokenizer: Tokenizer) -> Iterator[str]:
     yield "Hello, World! It's 1234,567.89 €\u00a0\u3000\r\n\t naïve e\u0301 ﷺ ﬁ Ⅻ \x00\ufffd"
     yield "한국어 日本語 שלום हिन्दी 👩\u200d👧"
     yield "".join(map(chr, range(1, 0x800)))
-    named = {it for pattern in patterns for it in pattern if it.isprintable()}
+    named = {character for pattern in patterns for character in pattern if character.isprintable()}
     for character in (*sorted(named)[:64], *" a1é\n."):
         yield character * REPEATS + "\x01"
     for token in sorted(tokenizer.get_vocab(), key=len)[-2:]:

@@ -49,8 +49,8 @@ FORMATS: dict[str, ToolFormat] = {
 
 def tool_format(template: str) -> ToolFormat:
     """The format that a chat template writes; Hermes if it writes none."""
-    found = (it for it in FORMATS.values() if any(mark in template for mark in it.template_marks))
-    return next(found, FORMATS["hermes"])
+    written = (form for form in FORMATS.values() if any(mark in template for mark in form.template_marks))
+    return next(written, FORMATS["hermes"])
 
 
 def knows_tools(template: str) -> bool:
@@ -76,7 +76,7 @@ def describe_tools(
     plain = [_as_plain(message) for message in messages]
     if not tools:
         return plain
-    listed = "\n".join(json.dumps(it, ensure_ascii=False) for it in tools)
+    listed = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
     instruction = HOW_TO_CALL.format(tools=listed)
     if plain and plain[0]["role"] == "system":
         first = {**plain[0], "content": f"{plain[0]['content']}\n\n{instruction}"}

@@ -56,7 +56,10 @@ def train_bpe(lines: Iterable[str], vocab_size: int, *, min_count: int = 2) -> T
     )
     tokenizer.train_from_iterator(_split_long_words(_check_lines(lines)), trainer)
     # The pre-tokenizer splits between "<", letters and ">", so merges never form a special token.
-    return _make_tokenizer(_without_special(tokenizer, UNK_ID), SPECIALS)
+    # <unk> is not special, so that it is visible.
+    spec = json.loads(tokenizer.to_str())
+    spec["added_tokens"] = [each for each in spec["added_tokens"] if each["id"] != UNK_ID]
+    return _make_tokenizer(tokenizers.Tokenizer.from_str(json.dumps(spec)), SPECIALS)
 
 
 def train_words(lines: Iterable[str], *, vocab_size: int | None = None, min_count: int = 1) -> Tokenizer:
@@ -108,7 +111,6 @@ class BPE(Checked):
     """Whether the model generates the last token of a text first."""
 
     def train(self, lines: Iterable[str]) -> Tokenizer:
-        """Train the vocabulary."""
         tokenizer = train_bpe(lines, self.vocab_size, min_count=self.min_count)
         return replace(tokenizer, right_to_left=self.right_to_left)
 
@@ -125,7 +127,6 @@ class Words:
     """Whether the model generates the last token of a text first."""
 
     def train(self, lines: Iterable[str]) -> Tokenizer:
-        """Train the vocabulary."""
         tokenizer = train_words(lines, vocab_size=self.vocab_size, min_count=self.min_count)
         return replace(_check_vocabulary(tokenizer, "word"), right_to_left=self.right_to_left)
 
@@ -138,7 +139,6 @@ class Characters:
     """Whether the model generates the last token of a text first."""
 
     def train(self, lines: Iterable[str]) -> Tokenizer:
-        """Train the vocabulary."""
         tokenizer = _check_vocabulary(train_characters(lines), "character")
         return replace(tokenizer, right_to_left=self.right_to_left)
 
@@ -162,9 +162,7 @@ class Separate:
         config: BPE | Words | Characters = choose(SIDE_CONFIGS, getattr(self, name), f"tokenizer.{name}")
         return config
 
-    def train(self, lines: Iterable[str]) -> Tokenizer:
-        """Raise ValueError: plain lines have no sides."""
-        del lines
+    def train(self, lines: Iterable[str]) -> Tokenizer:  # noqa: ARG002
         raise ValueError(
             'tokenizer.kind = "separate" needs pairs of source and target: choose another kind, or other data'
         )
@@ -235,13 +233,6 @@ def _word_level(specials: tuple[str, ...], tokens: list[str]) -> tokenizers.Toke
     tokenizer = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token=specials[UNK_ID]))
     tokenizer.add_special_tokens([*specials[:UNK_ID]])
     return tokenizer
-
-
-def _without_special(tokenizer: tokenizers.Tokenizer, token: int) -> tokenizers.Tokenizer:
-    """The same tokenizer in which `token` is not special, so that it is visible."""
-    spec = json.loads(tokenizer.to_str())
-    spec["added_tokens"] = [each for each in spec["added_tokens"] if each["id"] != token]
-    return tokenizers.Tokenizer.from_str(json.dumps(spec))
 
 
 def _make_tokenizer(tokenizer: tokenizers.Tokenizer, specials: tuple[str, ...]) -> Tokenizer:

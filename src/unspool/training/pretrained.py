@@ -38,7 +38,7 @@ class Pretrained:
         """Load the model before the first update, or one that can hold the weights of a checkpoint."""
         # The base weights of adapters are not in the checkpoint.
         from_base = checkpoint is None or self.lora is not None
-        model: Any = load(self.from_) if from_base else load_folder(checkpoint.path)  # type: ignore[union-attr]
+        model: Any = load(self.from_, weights="float32") if from_base else load_folder(checkpoint.path)  # type: ignore[union-attr]
         if not isinstance(model.tokenizer, Tokenizer):
             raise ValueError(f"model.from = {self.from_!r} has no tokenizer: choose a model with one")
         if model.is_encoder_decoder:

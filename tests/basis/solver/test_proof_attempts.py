@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from unspool.basis.certificate import Acceptance, Rejection
 from unspool.basis.solver.douglas_rachford import LeastSquares
 from unspool.basis.solver.proof_attempts import ProofAttempts, SharedFactors, candidate_tokens
+from unspool.basis.theory import Acceptance, Rejection
 
 
 def test_cases_know_their_goal_and_a_guess(factors):

@@ -8,7 +8,7 @@ import unspool as us
 from unspool.basis import KappaRule, RowLengths
 from unspool.decode.search import Sample
 from unspool.decode.spec import parse
-from unspool.decode.transforms.kappa import Kappa, log_kappa
+from unspool.decode.transforms.thresholds import Kappa, log_kappa
 from unspool.interfaces import Step
 
 P = torch.tensor([[0.6, 0.2, 0.1, 0.06, 0.04]])

@@ -313,6 +313,7 @@ EXAMPLES: dict[str, Callable[..., Any]] = {
     "ConstrainedBeam": lambda draft, *rules: us.ConstrainedBeam(3, ((5,),), *rules),
     "ContrastiveSearch": lambda draft, *rules: us.ContrastiveSearch(3, 0.6, *rules),
     "DiverseBeam": lambda draft, *rules: us.DiverseBeam(4, 2, 0.5, *rules),
+    "ExactSearch": lambda draft, *rules: us.ExactSearch(3, 40, *rules),
     "Greedy": lambda draft, *rules: us.Greedy(*rules),
     "MBR": lambda draft, *rules: us.MBR(4, us.Sample(*rules)),
     "Sample": lambda draft, *rules: us.Sample(*rules),
@@ -326,7 +327,7 @@ INFILLING: dict[str, Callable[..., Any]] = {
 """Searches for models that fill hidden places, and for no others."""
 RULED = [*EXAMPLES]
 """They take transforms: all of them do."""
-RANKING = ("Beam", "BeamSample", "ConstrainedBeam", "DiverseBeam", "MBR", "StochasticBeam")
+RANKING = ("Beam", "BeamSample", "ConstrainedBeam", "DiverseBeam", "ExactSearch", "MBR", "StochasticBeam")
 """They never give one text twice, and may give fewer than n."""
 WIDEST = 4
 """More texts than this, none of them gives."""
@@ -379,6 +380,7 @@ REFUSALS: list[tuple[str, str, str, str, str]] = [
     ("Speculative", "Ensemble*", "*", BACK, "one of these parts is recurrent"),
     ("Speculative", "EarlyExit", "*", BACK, "its view of the layers reads one token at a time"),
     ("Speculative", "TrueModel", "*", BACK, "a language's state has no way back"),
+    ("ExactSearch", "Contrast*", "*", "scores of at most 0", "differences may be positive"),
     ("ContrastiveSearch", "TableModel*", "*", HIDDEN, "a table has none"),
     ("ContrastiveSearch", "TrueModel", "*", HIDDEN, "a language has none"),
     ("ContrastiveSearch", "Ensemble*", "*", HIDDEN, "its parts' vectors live in different spaces"),
@@ -516,7 +518,7 @@ class Cell:
         totals = [out.total for out in group]
         if self.name in RANKING:
             assert all(math.isfinite(total) for total in totals)
-        if self.name in ("Beam", "BeamSample", "MBR", "StochasticBeam"):
+        if self.name in ("Beam", "BeamSample", "ExactSearch", "MBR", "StochasticBeam"):
             assert totals == sorted(totals, reverse=True)
         if self.name == "ConstrainedBeam":
             assert all(5 in out.tokens for out in group if not out.stats["unmet"])

@@ -17,6 +17,7 @@ from unspool.models.sources import BoundaryTokens
 RECURRENT = ["mamba", "lfm2", "lfm2_moe"]
 CAUSAL = ["gpt2", "llama", "opt", "gemma2", *RECURRENT]
 PROMPTS = [[5, 6, 7], [9], [11, 12]]
+V = 40
 
 
 @pytest.mark.parametrize("family", CAUSAL)
@@ -57,6 +58,47 @@ def test_rewind_beyond_a_sliding_window(families, family):
     for row, text in enumerate([[5, 6, 7, 8, 9, 10, 3, 11], [9, 6, 12]]):
         want = model(torch.tensor([text]))[0, -1]
         torch.testing.assert_close(step.logp_NV[row], want, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("family", [family for family in CAUSAL if family not in RECURRENT])
+@torch.no_grad()
+def test_rows_join_fork_and_leave(families, family):
+    model = from_huggingface(families[family])
+
+    def check(step, *texts):
+        for row, text in enumerate(texts):
+            want = model(torch.tensor([text]))[0, -1]
+            torch.testing.assert_close(step.logp_NV[row], want, atol=1e-4, rtol=1e-4)
+
+    joining, forking = model.joining, model.forking
+    state = joining.join([model.start([[5, 6, 7, 8, 9, 10], [9]])[1], model.start([[7] * 9])[1]])
+    step, state = joining.extend_rows(state, torch.tensor([0, 2]), torch.tensor([[3, 4], [5, 6]]))
+    check(step, [5, 6, 7, 8, 9, 10, 3], [5, 6, 7, 8, 9, 10, 3, 4], [*[7] * 9, 5], [*[7] * 9, 5, 6])
+    state = joining.rewind_rows(state, torch.tensor([0]), torch.tensor([1]))
+    state = forking.fork_rows(state, torch.tensor([0, 2, 1]), torch.tensor([4, 10, 0]))
+    step, state = forking.read_rows(state, torch.tensor([1, 3, 4, 5]), [[11, 12], [13], [14, 15], [16] * 7])
+    texts = [[9, 11, 12], [5, 6, 7, 8, 13], [*[7] * 9, 5, 14, 15], [16] * 7]
+    check(step, *texts)
+    with pytest.raises(IndexError):
+        joining.extend_rows(state, torch.arange(6), torch.tensor([[3]] * 5 + [[V]]))
+    state = state.select(torch.tensor([5, 3, 4, 1, 0]))
+    texts = [texts[3], texts[1], texts[2], texts[0], [5, 6, 7, 8, 9, 10, 3]]
+    for token in (17, 18):
+        step, state = joining.extend_rows(state, torch.arange(5), torch.tensor([[token]] * 5))
+        texts = [[*text, token] for text in texts]
+        check(step, *texts)
+    assert len({row.batch for row in state.rows}) == 1
+    kept = forking.compact(state.select(torch.tensor([0])))
+    assert kept.rows[0].batch.size == 1
+    assert forking.bytes_held(kept, torch.tensor([0])) == sum(
+        part.nbytes for part in kept.rows[0].batch.state.keys_values()
+    )
+
+
+@pytest.mark.parametrize("family", [*RECURRENT, "minimax", "bart decoder", "openai-gpt", "rwkv"])
+def test_other_caches_cannot_be_joined(families, family):
+    model = from_huggingface(families[family])
+    assert model.joining is model.forking is None
 
 
 def test_read_all_returns_hidden_states_of_the_prompt(llama):

@@ -13,7 +13,7 @@ from unspool.heads import (
     TemperedHeadConfig,
 )
 from unspool.integrations.huggingface.loading import to_huggingface
-from unspool.models.rnn_lm import RNNConfig
+from unspool.models.rnn_models import RNNConfig
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
 from unspool.nn.positions import RotaryScaling
 

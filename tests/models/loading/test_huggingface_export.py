@@ -11,7 +11,7 @@ import unspool as us
 from unspool.heads import HEADS, MixtureHeadConfig
 from unspool.models.loading.huggingface_export import SEQ2SEQ_ARCHITECTURES, export_to_huggingface
 from unspool.models.lora import LoRA, add_adapters, find_adapters
-from unspool.models.rnn_lm import RNNConfig
+from unspool.models.rnn_models import RNNConfig
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.models.transformer_seq2seq import TransformerSeq2SeqConfig
 from unspool.tokenization import train_bpe

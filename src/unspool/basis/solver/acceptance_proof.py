@@ -5,8 +5,7 @@
 
 Proof: let p be such a distribution and y = p − p̂. Then Σⱼ yⱼsⱼ = 0, so p̂ᵢ = −yᵢsᵢ = Σ_{j≠i} yⱼsⱼ ≤ f(λ),
 since −p̂ⱼ ≤ yⱼ ≤ c·p̂ⱼ. This is the dual of the linear program of Finlayson et al. 2024, eq. 3: a weighted
-quantile regression.
-papers.bib: finlayson2024closing
+quantile regression (papers.bib: finlayson2024closing).
 
 The sum starts at the most probable tokens and stops as soon as possible; the remaining rows are bounded by
 the smaller of

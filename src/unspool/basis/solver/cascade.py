@@ -8,8 +8,7 @@ with the multipliers of thousands of tail rows fixed at the values of an earlier
 a λ that accounts for the whole vocabulary, so the head is searched with a sample that represents the tail;
 the proof is then one pass over all rows.
 
-The question: Finlayson et al. 2024, §4.
-papers.bib: finlayson2024closing
+The question: Finlayson et al. 2024, §4 (papers.bib: finlayson2024closing).
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from math import inf
 import numpy as np
 
 from unspool.basis.arrays import Indices
-from unspool.basis.certificate import Acceptance, Rejection, Verdict
 from unspool.basis.solver.douglas_rachford import SearchSnapshot
 from unspool.basis.solver.interior_point import solve_reduced
 from unspool.basis.solver.level_search import LevelSearch, fix_tail
 from unspool.basis.solver.lewis_metric import MIN_MASS
 from unspool.basis.solver.proof_attempts import Candidate, ProofAttempts, SharedFactors, candidate_tokens
 from unspool.basis.solver.rejection_proof import verify_exactly
+from unspool.basis.theory import Acceptance, Rejection, Verdict
 from unspool.basis.work import tail_setup_cost
 
 BRACKET_TOLERANCE = 1e-6
@@ -124,7 +123,6 @@ class Cascade:
                     self.attempts.record_verdict(candidate, False, "threshold", proof)
 
     def _try_least_squares(self, which: Callable[[Candidate], bool]) -> None:
-        """Try the least-squares λ."""
         candidates = self.attempts.undecided(which)
         if candidates and self.factors.least_squares.is_usable:
             lam_KQ = self.factors.least_squares.solve(candidate_tokens(candidates))
@@ -140,10 +138,10 @@ class Cascade:
         self, n: int, n_rows: int, iterations: int, which: Callable[[Candidate], bool]
     ) -> None:
         """Reject with the n most probable rows; up to `n_rows` tail rows keep their last multipliers."""
-        candidates = [it for it in self.attempts.undecided(which) if it.token in self._snapshots]
+        candidates = self.attempts.undecided(lambda each: which(each) and each.token in self._snapshots)
         n_rows = min(max(n_rows, 4 * n), self.factors.dist.support)
         setup = tail_setup_cost(n_rows, self._width)
-        candidates = [it for it in self._within_budget(candidates, n) if it.spend(setup)]
+        candidates = [candidate for candidate in self._within_budget(candidates, n) if candidate.spend(setup)]
         if candidates:
             tail = fix_tail(self.attempts, n, n_rows, candidates, self._snapshots)
             metric = self.factors.head_metric(n)

@@ -9,8 +9,7 @@ direction d that separates them: λ = d/(xᵢ·d) has f(λ) < p̂ᵢ and proves 
 least-squares λ. The problem is homogeneous and the metric is Ω, so a step size is not needed.
 
 Boyd et al. 2011, §5.1 (a point in the intersection of convex sets) and §3.4.3 (over-relaxation); the same
-iteration is ADMM for the dual.
-papers.bib: boyd2011distributed
+iteration is ADMM for the dual (papers.bib: boyd2011distributed).
 
 If the multipliers of some rows are fixed, A becomes Σⱼ yⱼxⱼ = p̂ᵢxᵢ − g with g (`glob`) the sum over the
 fixed rows.
@@ -102,7 +101,6 @@ class DouglasRachford:
         return direction_KQ, beta_Q
 
     def iterate(self) -> None:
-        """One iteration of every column."""
         X_SK = self.metric.rows.X_SK
         b_SQ = np.minimum(np.maximum(self.v_SQ, self._low_S1), self._high_S1)
         reflected_SQ = 2 * b_SQ - self.v_SQ
@@ -146,7 +144,6 @@ class DouglasRachford:
             return np.where(own_Q > 0, value_Q / own_Q, np.inf).astype(np.float64)
 
     def snapshot(self, column: int) -> SearchSnapshot:
-        """The state of one token's search."""
         parts = (self.v_SQ, self.s_SQ, self.lam_KQ, self.lam_sum_KQ)
         return SearchSnapshot(self.metric.rows, *(part[:, column] for part in parts))
 
@@ -180,7 +177,6 @@ class DouglasRachford:
         return y_V, distance_V
 
     def keep_columns(self, columns: Indices) -> None:
-        """Keep only these columns."""
         self.tokens_Q, self.ranks_Q = self.tokens_Q[columns], self.ranks_Q[columns]
         self.own_mass_Q, self._beta_Q = self.own_mass_Q[columns], self._beta_Q[columns]
         for name, value in vars(self).items():  # the shape suffix tells which arrays have columns
@@ -201,8 +197,7 @@ class LeastSquares:
     The tail enters as one isotropic block, because its rows are whitened. n₀ rows need one n₀ × n₀ Cholesky
     factor for all tokens; this λ proves most acceptances at full width.
 
-    Weights: Cohen & Peng 2015, §2.
-    papers.bib: cohen2015lewis
+    Weights: Cohen & Peng 2015, §2 (papers.bib: cohen2015lewis).
     """
 
     def __init__(self, whitened: WhitenedMatrix, dist: Distribution, rows: int = LEAST_SQUARES_ROWS) -> None:

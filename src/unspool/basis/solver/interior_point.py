@@ -159,8 +159,7 @@ def solve_reduced(
     Starts from λ and multipliers y within their box that nearly balance; |s| measures how far rows are from
     changing sides. λ·xᵢ = 1, and all masses are scaled by κ. If `spend` returns False, the work ends.
 
-    Portnoy & Koenker 1997, §5 (preprocessing: globs).
-    papers.bib: portnoy1997gaussian
+    Portnoy & Koenker 1997, §5 (preprocessing: globs). papers.bib: portnoy1997gaussian
     Differs from the paper: the initial sides are those of a Douglas–Rachford iterate, not of the regression
     on a subsample.
 

@@ -72,7 +72,7 @@ class LevelSearch:
             self.best_Q[better], self.best_KQ[:, better] = upper_Q[better], self.search.lam_KQ[:, better]
             if turn % stride == 0 or turn == iterations - 1:
                 self._drop(self._try_proofs(upper_Q))
-            self._drop(np.array([it.work > it.budget for it in self.candidates], dtype=bool))
+            self._drop(np.array([each.work > each.budget for each in self.candidates], dtype=bool))
         self._save_snapshots(range(len(self.candidates)))
         return self.candidates
 
@@ -131,7 +131,6 @@ class LevelSearch:
             self.search.keep_columns(kept)
 
     def drop_decided(self) -> None:
-        """Remove the candidates that another method decided."""
         self._drop(np.array([candidate.verdict is not None for candidate in self.candidates], dtype=bool))
 
     def _save_snapshots(self, columns: Iterable[int]) -> None:

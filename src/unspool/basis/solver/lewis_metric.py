@@ -9,8 +9,7 @@ above 1/κ have leverage one, the others share the rest. In this metric the numb
 iterations is almost independent of the distribution. "Hard" tokens (κp̂ > 20) have s = xⱼ·λ = 0 in every
 good solution. They are constrained to it, which also keeps M well conditioned in float32.
 
-Cohen & Peng 2015, §2 (Lewis weights and their fixed point).
-papers.bib: cohen2015lewis
+Cohen & Peng 2015, §2 (Lewis weights and their fixed point). papers.bib: cohen2015lewis
 Differs from the paper: no fixed-point iteration; the weights need only p̂.
 
 Symbols: probabilities are scaled by κ here and in the search: `mass` is κp̂, `omega` is κ²ω.
@@ -56,7 +55,6 @@ class SearchRows:
 
     @cached_property
     def X_SK(self) -> Array32:
-        """The rows, whitened."""
         return self.whitened.X_VK if self.is_full else self.whitened.X_VK.take(self.tokens_S, axis=0)
 
 

@@ -10,7 +10,6 @@ from math import inf
 import numpy as np
 
 from unspool.basis.arrays import Array, Indices
-from unspool.basis.certificate import Acceptance, Rejection, Verdict
 from unspool.basis.kappa_rule import typical_threshold
 from unspool.basis.solver.acceptance_proof import Evaluator
 from unspool.basis.solver.distribution import Distribution
@@ -24,7 +23,7 @@ from unspool.basis.solver.lewis_metric import (
 )
 from unspool.basis.solver.rejection_proof import FixedMultipliers, MultiplierRepair, fix_multipliers
 from unspool.basis.solver.whitening import WhitenedMatrix
-from unspool.basis.theory import slope_from_tau
+from unspool.basis.theory import Acceptance, Rejection, Verdict, slope_from_tau
 from unspool.basis.work import acceptance_cost, factorization_cost
 
 # The fewest rows of a search level.
@@ -50,16 +49,13 @@ class SharedFactors:
 
     @cached_property
     def least_squares(self) -> LeastSquares:
-        """The least-squares factor of the most probable rows."""
         return LeastSquares(self.whitened, self.dist)
 
     @cached_property
     def full_metric(self) -> LewisMetric:
-        """The metric of the whole vocabulary."""
         return LewisMetric(self.whitened, self.dist, select_all(self.whitened, self.dist))
 
     def head_metric(self, n: int) -> LewisMetric:
-        """The metric of the n most probable rows."""
         if n not in self._heads:
             rows = select_head(self.whitened, self.dist, n)
             self._heads[n] = LewisMetric(self.whitened, self.dist, rows, self._largest_prefix(n))
@@ -82,7 +78,6 @@ class SharedFactors:
         return self._selections[n]
 
     def repair(self, n: int) -> MultiplierRepair:
-        """The repair of multipliers on the n most probable rows."""
         if n not in self._repairs:
             self._repairs[n] = MultiplierRepair(self.whitened, self.dist, self.head_metric(n))
         return self._repairs[n]
@@ -140,7 +135,6 @@ class ProofAttempts:
         ]
 
     def undecided(self, which: Callable[[Candidate], bool] = lambda _: True) -> list[Candidate]:
-        """The candidates without a verdict."""
         return [candidate for candidate in self.candidates if candidate.verdict is None and which(candidate)]
 
     def try_accept(
@@ -189,13 +183,9 @@ class ProofAttempts:
     def record_verdict(
         self, candidate: Candidate, accepted: bool, method: str, certificate: Acceptance | Rejection | None
     ) -> None:
-        """Set the candidate's verdict."""
-        bracket = (candidate.low, candidate.high)
-        candidate.verdict = Verdict(
-            accepted, candidate.token, self.tau, method, certificate, *bracket, candidate.work
-        )
+        token, bracket = candidate.token, (candidate.low, candidate.high)
+        candidate.verdict = Verdict(accepted, token, self.tau, method, certificate, *bracket, candidate.work)
 
 
 def candidate_tokens(candidates: Sequence[Candidate]) -> Indices:
-    """The candidates' tokens as an array."""
     return np.array([candidate.token for candidate in candidates], dtype=np.intp)

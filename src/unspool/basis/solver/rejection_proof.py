@@ -9,8 +9,7 @@ The box is shrunk by that amount and a margin of 10⁻⁶ before y is checked ag
 span every direction (a huge row of almost no probability may be alone in one), a residual may look small
 and yet be irreparable; then the certificate is verified in rational arithmetic.
 
-The linear program: Finlayson et al. 2024, eq. 3.
-papers.bib: finlayson2024closing
+The linear program: Finlayson et al. 2024, eq. 3 (papers.bib: finlayson2024closing).
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from functools import cached_property
 import numpy as np
 
 from unspool.basis.arrays import Array, Indices, as_float64
-from unspool.basis.certificate import Rejection
 from unspool.basis.solver.distribution import Distribution
 from unspool.basis.solver.lewis_metric import LewisMetric
 from unspool.basis.solver.whitening import WhitenedMatrix
+from unspool.basis.theory import Rejection
 from unspool.basis.verifier import Counterexample
 from unspool.basis.work import rejection_cost, verification_cost
 
@@ -53,7 +52,6 @@ class FixedMultipliers:
     """Σ yⱼw̃ⱼ, in float64."""
 
     def keep_columns(self, columns: Indices) -> FixedMultipliers:
-        """The multipliers of these candidates."""
         return FixedMultipliers(self.tokens_T, self.y_TQ[:, columns], self.sum_MQ[:, columns])
 
 
@@ -79,7 +77,6 @@ class MultiplierRepair:
 
     @cached_property
     def cost(self) -> float:
-        """The cost of a proof."""
         count = rejection_cost if self.metric.is_full_rank else verification_cost
         return count(len(self.tokens_N), self.whitened.X_VK.shape[1])
 
@@ -88,13 +85,6 @@ class MultiplierRepair:
         """The rows of W̃, cached if they are small enough; every repair needs them."""
         is_small = len(self.tokens_N) * self.whitened.m <= MAX_CACHED_ENTRIES
         return self.whitened.rows(self.tokens_N) if is_small else None
-
-    def _combine(self, y_NQ: Array) -> Array:
-        """Σⱼ yⱼw̃ⱼ."""
-        if self._rows_NM is None:
-            return self.whitened.combine(y_NQ, self.tokens_N)
-        total_MQ: Array = self._rows_NM.T @ y_NQ
-        return total_MQ
 
     @cached_property
     def _root_N1(self) -> Array:
@@ -149,7 +139,9 @@ class MultiplierRepair:
         scale_Q = np.abs(whitened.basis_MK.T @ wanted_MQ).max(axis=0)
         t_Q, previous_Q, exact = t_Q.copy(), np.full(len(t_Q), np.inf), False
         for turn in range(MAX_REPAIRS):
-            error_KQ = whitened.basis_MK.T @ (t_Q * wanted_MQ - fixed_MQ - self._combine(y_NQ))
+            rows_NM = self._rows_NM
+            sum_MQ = whitened.combine(y_NQ, self.tokens_N) if rows_NM is None else rows_NM.T @ y_NQ
+            error_KQ = whitened.basis_MK.T @ (t_Q * wanted_MQ - fixed_MQ - sum_MQ)
             with np.errstate(divide="ignore", invalid="ignore"):
                 residual_Q = np.abs(error_KQ).max(axis=0) / (np.maximum(t_Q, 0) * scale_Q)
             change_NQ = self._compute_change(error_KQ, exact)

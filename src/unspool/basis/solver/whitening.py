@@ -76,7 +76,6 @@ class Float64Rows:
             yield part, self[part if index is None else index[part]]
 
     def without_columns(self, columns_C: Indices) -> Float64Rows:
-        """A copy without these columns."""
         return Float64Rows(self.W[:, np.setdiff1d(np.arange(self.shape[1]), columns_C)])
 
 

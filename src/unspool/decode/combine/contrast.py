@@ -1,34 +1,23 @@
-"""Contrastive decoding: prefer tokens that are probable for a strong model and not for a weak one.
+"""Contrasts of predictions: contrastive decoding, DExperts, classifier-free guidance, early exits (DoLa).
 
-    score(i) = log p_strong(i) − λ log p_weak(i; τ)   if p_strong(i) ≥ α max_j p_strong(j), else −∞
-
-Li et al. 2023, §3.2–3.4 (papers.bib: li2023contrastive). The constraint excludes tokens that are improbable
-for both models. `Contrast.obrien_lewis` is the later form,
-
-    score(i) = (1 + β) log p_strong(i) − β log p_weak(i)   on the same set,
-
-O'Brien & Lewis 2023, §2 (papers.bib: obrien2023contrastive).
-
-Symbols: expert = `strong`, amateur = `weak`, λ or β = `weight`, 1 or 1 + β = `strong_weight`,
-τ = `temperature`. Sampling uses softmax(score), `logp_NV`; beam search sums the score, `score_NV`, as in the
-paper.
-
-Differs from the papers: log p_weak is at least −10⁴, so that a token of zero probability for the weak model
-has a finite score; O'Brien & Lewis write logits, which differ from log p by a constant of each step.
+Each is a model whose scores are a weighted difference of log-probabilities. Log-probabilities that are
+subtracted are at least −10⁴, so that a token of zero probability has a finite score. The papers that write
+logits differ only by a constant of each step.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import as_number, number
-from unspool.decode.combine.lockstep import Lockstep
+from unspool.decode.arguments import as_int, as_number, items, number, set_fields
+from unspool.decode.combine.lockstep import Lockstep, States, check_model
+from unspool.decode.prompts import ids_of
 from unspool.interfaces import Step, StepModel
 
 FLOOR = -1e4
@@ -36,14 +25,40 @@ FLOOR = -1e4
 ALPHA: dict[str, Any] = {
     "at_least": 0,
     "at_most": 1,
-    "advice": "0 keeps every token, 1 only the most probable one.",
+    "advice": "0 keeps every token, 1 only the most probable.",
 }
 """The limits of α."""
 
 
+def softmax_step(score_NV: Tensor, like: Step) -> Step:
+    """The Step of softmax(score); hidden states and attention are those of `like`."""
+    logp_NV, log_norm_N = torch.log_softmax(score_NV, dim=-1), score_NV.logsumexp(dim=-1)
+    return Step(logp_NV, like.hidden_ND, like.attention, log_norm_N=log_norm_N)
+
+
+def plausible(logp_NV: Tensor, alpha: float) -> Tensor:
+    """True if p(i) ≥ α max_j p(j) (at least one token of every row), or if p(i) is NaN."""
+    threshold = math.log(alpha) if alpha else -math.inf
+    return ~(logp_NV < logp_NV.amax(dim=-1, keepdim=True) + threshold)
+
+
 @dataclass(frozen=True)
 class Contrast(Lockstep):
-    """Contrast(strong, weak): a model whose scores are the difference of two models."""
+    """Contrast(strong, weak): contrastive decoding, which prefers what is probable for the strong model only.
+
+        score(i) = log p_strong(i) − λ log p_weak(i; τ)   if p_strong(i) ≥ α max_j p_strong(j), else −∞
+
+    Li et al. 2023, §3.2–3.4 (papers.bib: li2023contrastive). The constraint excludes tokens that are
+    improbable for both models. `Contrast.obrien_lewis` is the later form,
+
+        score(i) = (1 + β) log p_strong(i) − β log p_weak(i)   on the same set,
+
+    O'Brien & Lewis 2023, §2 (papers.bib: obrien2023contrastive).
+
+    Symbols: expert = `strong`, amateur = `weak`, λ or β = `weight`, 1 or 1 + β = `strong_weight`,
+    τ = `temperature`. Sampling uses softmax(score), `logp_NV`; beam search sums the score, `score_NV`, as in
+    the paper.
+    """
 
     strong: StepModel
     weak: StepModel
@@ -66,22 +81,13 @@ class Contrast(Lockstep):
         return self.strong, self.weak
 
     def join(self, steps: Sequence[Step]) -> Step:
-        """The contrast; hidden states and attention are the strong model's."""
         strong, weak = steps
         weak_NV = weak.logp_NV
         if self.temperature != 1:
             weak_NV = torch.log_softmax(weak_NV / self.temperature, dim=-1)
-        difference_NV = self.strong_weight * strong.logp_NV - self.weight * weak_NV.clamp(min=FLOOR)
-        score_NV = difference_NV.masked_fill(~plausible(strong.logp_NV, self.alpha), -math.inf)
-        log_norm_N = score_NV.logsumexp(dim=-1)
-        logp_NV = torch.log_softmax(score_NV, dim=-1)
-        return Step(logp_NV, strong.hidden_ND, strong.attention, score_NV, log_norm_N=log_norm_N)
-
-
-def plausible(logp_NV: Tensor, alpha: float) -> Tensor:
-    """True if p(i) ≥ α max_j p(j) (at least one token of every row), or if p(i) is NaN."""
-    threshold = math.log(alpha) if alpha else -math.inf
-    return ~(logp_NV < logp_NV.amax(dim=-1, keepdim=True) + threshold)
+        score_NV = self.strong_weight * strong.logp_NV - self.weight * weak_NV.clamp(min=FLOOR)
+        score_NV = score_NV.masked_fill(~plausible(strong.logp_NV, self.alpha), -math.inf)
+        return replace(softmax_step(score_NV, strong), score_NV=score_NV)
 
 
 @dataclass(frozen=True)
@@ -94,10 +100,8 @@ class DExperts(Lockstep):
     model as expert and the untuned one as anti-expert: a large model is steered as if it were tuned,
     Liu et al. 2024, §2 (papers.bib: liu2024tuning).
 
-    α is `weight`; 0 is the base alone. Differs from the papers: they add logits, which differ from log p by a
-    constant of each step. log p₊ and log p₋ are at least −10⁴, so that their difference is finite; tokens of
-    zero probability for the base stay excluded. The paper truncates the base before steering; here a
-    truncation in the decoder cuts afterwards.
+    α is `weight`; 0 is the base alone. Differs from the papers: tokens of zero probability for the base stay
+    excluded. The paper truncates the base before steering; here a truncation in the decoder cuts afterwards.
     """
 
     base: StepModel
@@ -115,13 +119,165 @@ class DExperts(Lockstep):
         return self.base, self.expert, self.anti_expert
 
     def join(self, steps: Sequence[Step]) -> Step:
-        """The steered base; hidden states and attention are the base's."""
         base, expert, anti = steps
         moved_NV = self.weight * (expert.logp_NV.clamp(min=FLOOR) - anti.logp_NV.clamp(min=FLOOR))
-        sum_NV = (base.logp_NV + moved_NV).masked_fill(base.logp_NV == -math.inf, -math.inf)
-        return Step(
-            torch.log_softmax(sum_NV, dim=-1),
-            base.hidden_ND,
-            base.attention,
-            log_norm_N=sum_NV.logsumexp(dim=-1),
-        )
+        score_NV = (base.logp_NV + moved_NV).masked_fill(base.logp_NV == -math.inf, -math.inf)
+        return softmax_step(score_NV, base)
+
+
+@dataclass(frozen=True)
+class Guidance(Lockstep):
+    """Guidance(model, 1.5): classifier-free guidance, which follows a prompt more closely.
+
+        log p̂(i | prompt) = log p(i | other) + γ (log p(i | prompt) − log p(i | other)),   normalised
+
+    Sanchez et al. 2023, §2 (papers.bib: sanchez2023cfg), after Ho & Salimans 2022 (papers.bib: ho2022cfg).
+    The other prompt is a negative prompt; without one, the model reads only the last token of the prompt, as
+    in Hugging Face. γ is `weight`: 1 is the model, 1.5 is common, 0 is the model with the other prompt.
+
+    One model reads both prompts, so that each step costs twice, and the longer prompt limits the new tokens.
+    Differs from the paper: tokens of zero probability for the prompt stay excluded.
+    """
+
+    model: StepModel
+    weight: float = number(1.5, at_least=0, advice="1 is the model, 1.5 is common.")
+    """γ, the guidance scale."""
+    negative: str | Sequence[int] | None = None
+    """The negative prompt, a string or token ids; None for the last token of the prompt."""
+
+    def __post_init__(self) -> None:
+        check_model(self.model)
+        if self.negative is not None and not isinstance(self.negative, str):
+            set_fields(self, negative=ids_of(self.model, self.negative, 0))
+        if self.negative is None and self.model.is_encoder_decoder:
+            raise ValueError("Guidance of an encoder–decoder needs a negative source")
+        super().__post_init__()
+
+    def parts(self) -> tuple[StepModel, ...]:
+        other = None if self.negative is None else ids_of(self.model, self.negative, 0)
+        return self.model, Reprompted(self.model, other)
+
+    def join(self, steps: Sequence[Step]) -> Step:
+        prompted, other = steps
+        other_NV = other.logp_NV.clamp(min=FLOOR)
+        score_NV = other_NV + self.weight * (prompted.logp_NV.clamp(min=FLOOR) - other_NV)
+        return softmax_step(score_NV.masked_fill(prompted.logp_NV == -math.inf, -math.inf), prompted)
+
+
+@dataclass(frozen=True)
+class Reprompted(Lockstep):
+    """A model that reads another prompt: the same for all rows, or the last token of each prompt."""
+
+    model: StepModel
+    prompt: tuple[int, ...] | None
+
+    def parts(self) -> tuple[StepModel, ...]:
+        return (self.model,)
+
+    def join(self, steps: Sequence[Step]) -> Step:
+        return steps[0]
+
+    def prompts_read(self, prompt: Sequence[int]) -> Sequence[tuple[StepModel, Sequence[int]]]:
+        return [(self.model, self._other(prompt))]
+
+    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, States]:
+        return super().start([self._other(prompt) for prompt in prompts])
+
+    def _other(self, prompt: Sequence[int]) -> Sequence[int]:
+        return prompt[-1:] if self.prompt is None else self.prompt
+
+
+@dataclass(frozen=True)
+class EarlyExit(Lockstep):
+    """EarlyExit(model): DoLa, the contrast of a model with one of its early layers.
+
+        log p̂(i) = F(i) − logsumexp_j F(j)
+        F(i) = log q_N(i) − log q_M(i)   if q_N(i) ≥ α max_j q_N(j), else −∞
+        M = argmax_{ℓ ∈ candidates} JSD(q_N ‖ q_ℓ)
+
+    Chuang et al. 2024, §2.2 (the choice of the layer) and §2.3 (the contrast) (papers.bib: chuang2024dola).
+    q_ℓ is the distribution after ℓ blocks, N their number; the layer is chosen for every row and step. A
+    single candidate is the static form of the paper.
+
+        low     even layers from 2 up to N/2 (to 20 in models of more than 40)   for longer answers
+        high    every second layer from N/2 (from N − 20) up to N                for short factual answers
+
+    Differs from the paper: "low" excludes the embedding, layer 0, as the paper does for tied embeddings; to
+    include it, give the layers: (0, 2, 4). Differs from Hugging Face: the layer is chosen for each row, not
+    for the batch; the divergence is the Jensen–Shannon divergence, while theirs swaps the arguments of KL;
+    the last norm is applied before every exit.
+    """
+
+    model: StepModel
+    layers: str | tuple[int, ...] = "low"
+    """The candidates: "low", "high", or numbers of blocks; a single one is static."""
+    alpha: float = number(0.1, **ALPHA)
+    """Minimum probability of a token as a share of the most probable one."""
+
+    candidates: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    """The candidate layers."""
+    exits_model: StepModel = field(init=False, repr=False, compare=False)
+    """The model whose Steps contain these exits."""
+
+    def __post_init__(self) -> None:
+        check_model(self.model)
+        if isinstance(self.layers, str) and self.layers not in BUCKETS:
+            raise ValueError(
+                f"layers={self.layers!r} is unknown: choose from {', '.join(sorted(BUCKETS))}, "
+                "or give numbers of blocks such as (2, 4)"
+            )
+        layered = self.model.layered
+        if layered is None:
+            raise TypeError(
+                f"{type(self.model).__name__} does not return predictions of early layers: "
+                "use a `layered` model, such as a TransformerLM"
+            )
+        if isinstance(self.layers, str):
+            candidates = BUCKETS[self.layers](layered.layers)
+        else:
+            advice = 'Count blocks: 1 is after the first of them. A name such as "low" chooses several.'
+            layers = items("EarlyExit.layers", self.layers, "numbers of blocks such as (2, 4)")
+            candidates = tuple(
+                as_int("EarlyExit.layers", layer, at_least=0, advice=advice) for layer in layers
+            )
+            set_fields(self, layers=candidates)
+        set_fields(self, candidates=candidates, exits_model=layered.exits(candidates))
+        super().__post_init__()
+
+    def parts(self) -> tuple[StepModel, ...]:
+        return (self.exits_model,)
+
+    def join(self, steps: Sequence[Step]) -> Step:
+        (step,) = steps
+        last_NV, exits_NEV = step.logp_NV, step.exits_NEV
+        assert exits_NEV is not None, "exits() promised exits_NEV"
+        early_NV = exits_NEV[:, 0]
+        if exits_NEV.shape[1] > 1:
+            farthest_N = divergence(last_NV[:, None], exits_NEV).argmax(dim=-1)
+            early_NV = exits_NEV[torch.arange(len(exits_NEV), device=exits_NEV.device), farthest_N]
+        score_NV = last_NV - early_NV.clamp(min=FLOOR)
+        return softmax_step(score_NV.masked_fill(~plausible(last_NV, self.alpha), -math.inf), step)
+
+
+def divergence(logp: Tensor, logq: Tensor) -> Tensor:
+    """(…, V), (…, V) → (…): JSD(p ‖ q) = ½ KL(p ‖ m) + ½ KL(q ‖ m), m = ½ (p + q)."""
+    logm = torch.logaddexp(logp, logq) - math.log(2)
+
+    def kl(loga: Tensor) -> Tensor:
+        # 0 log 0 is 0.
+        return torch.where(loga > -math.inf, loga.exp() * (loga - logm), 0.0).sum(dim=-1)
+
+    return (kl(logp) + kl(logq)) / 2
+
+
+def low(depth: int) -> tuple[int, ...]:
+    """The lower half; for a shallow model the second layer, or the one before the last."""
+    return tuple(range(2, min(depth // 2, 20), 2)) or (min(2, depth - 1),)
+
+
+def high(depth: int) -> tuple[int, ...]:
+    """The upper half without the last layer."""
+    return tuple(range(max(depth // 2, depth - 20), depth, 2))
+
+
+BUCKETS: dict[str, Callable[[int], tuple[int, ...]]] = {"low": low, "high": high}

@@ -1,4 +1,4 @@
-"""Lockstep: the base class of models that combine several models over the same rows.
+"""Base classes of models made of other models: `Lockstep` combines several, `DelegatingModel` wraps one.
 
     state = (state₁, …, state_M),   step = join(step₁, …, step_M)
 
@@ -15,14 +15,77 @@ from typing import Any, Self
 from torch import Tensor
 
 from unspool.decode.arguments import Checked, declares_abilities, shown
-from unspool.decode.delegating import CombinedModel
 from unspool.decode.prompts import prompt_vocabulary
-from unspool.interfaces import Rewindable, Step, StepModel, TokenizerLike
+from unspool.interfaces import Abilities, Rewindable, Step, StepModel, TokenizerLike
 
 REQUIRED = ("vocab_size", "context", "tokenizer", "start", "step")
 """Attributes of every StepModel; optional ones are in `Abilities`."""
 COMPARED_TOKENS = 256
 """Number of tokens, spread over the vocabulary, that are compared between two tokenizers."""
+
+
+class CombinedModel(Abilities):
+    """A model made of parts, with their tokens and contexts; a subclass defines `start` and `step`."""
+
+    @abstractmethod
+    def parts(self) -> tuple[StepModel, ...]:
+        """The models that it reads."""
+
+    @property
+    def vocab_size(self) -> int:
+        return self.parts()[0].vocab_size
+
+    @property
+    def context(self) -> int | None:
+        return min((part.context for part in self.parts() if part.context is not None), default=None)
+
+    def prompts_read(self, prompt: Sequence[int]) -> Sequence[tuple[StepModel, Sequence[int]]]:
+        return [(part, prompt) for part in self.parts()]
+
+    @property
+    def tokenizer(self) -> TokenizerLike | None:
+        return next((part.tokenizer for part in self.parts() if part.tokenizer is not None), None)
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """The end tokens of the first part with a tokenizer, or else of the first part."""
+        parts = self.parts()
+        return next((part for part in parts if part.tokenizer is not None), parts[0]).eos_ids
+
+    @property
+    def is_encoder_decoder(self) -> bool:
+        return self.parts()[0].is_encoder_decoder
+
+    @property
+    def source_vocab_size(self) -> int | None:
+        return self.parts()[0].source_vocab_size
+
+    @property
+    def source_tokenizer(self) -> TokenizerLike | None:
+        return next(
+            (part.source_tokenizer for part in self.parts() if part.source_tokenizer is not None), None
+        )
+
+
+class DelegatingModel(CombinedModel):
+    """A model with the predictions of another one."""
+
+    def __init__(self, model: StepModel) -> None:
+        self.model = model
+
+    def parts(self) -> tuple[StepModel, ...]:
+        return (self.model,)
+
+    @property
+    def output_matrix(self) -> Tensor | None:
+        return self.model.output_matrix
+
+
+def original(model: StepModel) -> StepModel:
+    """The innermost model, which identifies the weights, for caches."""
+    while isinstance(model, DelegatingModel):
+        model = model.model
+    return model
 
 
 @dataclass(frozen=True)

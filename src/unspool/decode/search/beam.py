@@ -5,8 +5,7 @@
 A hypothesis that ends (end-of-text token, stop string, limit) moves to a pool of finished ones, ranked by
 `length_penalty` and `coverage`; `stop` decides when a full pool ends the search. Width 1 is greedy search; a
 width of at least |V|^T is exact search over T tokens (with `Proved`, for any length penalty).
-Sutskever, Vinyals & Le 2014, §3.2.
-papers.bib: sutskever2014sequence
+Sutskever, Vinyals & Le 2014, §3.2 (papers.bib: sutskever2014sequence).
 Patience, Kasai et al. 2022: the pool holds ⌈patience · width⌉ hypotheses (p·k there).
 papers.bib: kasai2022beam
 

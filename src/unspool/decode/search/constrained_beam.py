@@ -5,8 +5,7 @@
 Candidates are the best continuations of the beam, every hypothesis with each token that continues one of its
 phrases, and every hypothesis with its best token. The width is divided among banks of hypotheses that have
 equally many phrase tokens. Only a text that contains every phrase may end.
-Post & Vilar 2018, §3 (dynamic beam allocation).
-papers.bib: post2018fast
+Post & Vilar 2018, §3 (dynamic beam allocation). papers.bib: post2018fast
 
 A phrase is a tuple of token ids, or a string that the model's tokenizer encodes (mind the space before a
 word); its tokens must be consecutive in the generated text. `notes["unmet"]` of every text lists the phrases
@@ -102,8 +101,7 @@ def allocate_banks(width: int, sizes: Sequence[int]) -> list[int]:
 
         w_c = ⌊w / B⌋,  the remainder to the last bank;  unused places of bank c to banks c±1, c±2, …
 
-    Post & Vilar 2018, §3 (bank allocation and adjustment).
-    papers.bib: post2018fast
+    Post & Vilar 2018, §3 (bank allocation and adjustment). papers.bib: post2018fast
 
     Differs from the paper: of two equally near neighbours, the one with more phrase tokens is first.
     """
@@ -211,7 +209,8 @@ class _PhraseBeam(BeamState):
         choices = [self._choice(candidate) for candidate in candidates]
         fitting = [choice for choice in choices if choice.fits(self.job.limits[self.request])]
         # If no candidate can contain every phrase, return texts without some of them.
-        choices = fitting if fitting or self._complete() else choices
+        has_complete_text = len(self.pool) > 0 and self.pool[0].missing == 0
+        choices = fitting if fitting or has_complete_text else choices
         ended = [choice for choice in self._shared(choices) if choice.hypothesis.finish_reason is not None]
         for candidate, hypothesis, progress in ended:
             self.end(hypothesis, candidate, len(progress.missing), unmet=progress.missing)
@@ -242,9 +241,6 @@ class _PhraseBeam(BeamState):
         """Close the pool if the stop rule allows it and every text in it contains all phrases."""
         if not any(ended.missing for ended in self.pool):
             super().close_if_done(rising)
-
-    def _complete(self) -> bool:
-        return len(self.pool) > 0 and self.pool[0].missing == 0
 
     def _shared(self, choices: Sequence[_Choice]) -> list[_Choice]:
         banks: list[list[_Choice]] = [[] for _ in range(self.start.size + 1)]

@@ -114,11 +114,10 @@ class SeenVectors:
     @staticmethod
     def of(hidden: Sequence[Tensor]) -> SeenVectors:
         """The states (T, D) of each row."""
-        unit = [F.normalize(it_TD, dim=-1) for it_TD in hidden]
-        real = [torch.ones_like(it_TD[:, 0], dtype=torch.bool) for it_TD in hidden]
-        return SeenVectors(
-            *(pad_sequence(vectors, batch_first=True, padding_side="left") for vectors in (unit, real))
-        )
+        unit = [F.normalize(states_TD, dim=-1) for states_TD in hidden]
+        real = [torch.ones_like(states_TD[:, 0], dtype=torch.bool) for states_TD in hidden]
+        padded = [pad_sequence(rows, batch_first=True, padding_side="left") for rows in (unit, real)]
+        return SeenVectors(*padded)
 
     def similarity(self, hidden_NKD: Tensor) -> Tensor:
         """(N, K): the largest cosine of each candidate with an earlier state of its row."""

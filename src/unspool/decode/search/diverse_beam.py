@@ -6,8 +6,7 @@ At every step the groups choose one after the other. Group g is penalised by how
 … g−1 chose the same token at this step (Hamming diversity), and its sums include the penalty. Each group is
 a beam of width/groups with its own pool. The n texts are the best of every group, then the second best of
 every group, and so on, each round ordered by score and without duplicates. One group is plain beam search.
-Vijayakumar et al. 2018, Algorithm 1 (λ_g = λ, Δ = Hamming).
-papers.bib: vijayakumar2018diverse
+Vijayakumar et al. 2018, Algorithm 1 (λ_g = λ, Δ = Hamming). papers.bib: vijayakumar2018diverse
 
 Symbols: λ is `penalty`, G is `groups`, B is `width`. Differs from Hugging Face's former group beam search:
 tokens of hypotheses that end count, too, and the n texts are taken from all groups in turn, not by the

@@ -52,17 +52,19 @@ class MaskedText:
     def choose(self, at: int, token: int, logp: float) -> None:
         self.tokens[at], self.logps[at] = token, logp
 
+    def mask_least_probable(self, count: int) -> None:
+        for at in sorted(range(len(self.tokens)), key=self.logps.__getitem__)[:count]:
+            self.tokens[at] = self.mask
+
     def extend(self, hypothesis: Hypothesis, job: Job, *, last: bool) -> Hypothesis:
         """Extend the hypothesis up to the first masked position; if `last`, it ends in any case."""
         for at in range(len(hypothesis.tokens), len(self.tokens)):
             if hypothesis.finish_reason is not None or self.tokens[at] == self.mask:
                 break
             hypothesis = hypothesis.extend(self.tokens[at], self.logps[at], self.logps[at], job)
-        return (
-            replace(hypothesis, finish_reason="length")
-            if last and hypothesis.finish_reason is None
-            else hypothesis
-        )
+        if last and hypothesis.finish_reason is None:
+            return replace(hypothesis, finish_reason="length")
+        return hypothesis
 
 
 def predict_positions(model: Infilling, job: Job, texts: Sequence[MaskedText]) -> list[Tensor]:
@@ -109,24 +111,17 @@ class MaskPredict(Checked):
                 for length, _ in lengths
             ]
             for t in range(self.iterations):
-                _mask_least_probable(texts, self.iterations, t)
+                for text in texts if t else ():
+                    text.mask_least_probable(len(text.tokens) * (self.iterations - t) // self.iterations)
                 _fill_masked(model, job, texts)
             ended = []
             for _, group in groupby(texts, key=lambda text: text.hypothesis.request):
                 best = sorted(group, key=lambda text: -text.score)[: job.n]
                 ended += [
-                    replace(it.extend(it.hypothesis, job, last=True), sample=at, total=it.score)
-                    for at, it in enumerate(best)
+                    replace(text.extend(text.hypothesis, job, last=True), sample=rank, total=text.score)
+                    for rank, text in enumerate(best)
                 ]
             yield SearchStep((), tuple(ended))
-
-
-def _mask_least_probable(texts: list[MaskedText], iterations: int, t: int) -> None:
-    for text in texts:
-        size = len(text.tokens)
-        count = size * (iterations - t) // iterations
-        for at in sorted(range(size), key=lambda at: text.logps[at])[:count] if t else ():
-            text.tokens[at] = text.mask
 
 
 def _fill_masked(model: Infilling, job: Job, texts: list[MaskedText]) -> None:

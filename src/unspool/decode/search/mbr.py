@@ -137,8 +137,8 @@ def rank(hypotheses: Sequence[Hypothesis], job: Job, utility: Utility) -> list[H
 def _expected(hypothesis: Any, count: Counter[Any], utility: Utility) -> float:
     """The mean utility against all drawn texts except one copy of the hypothesis."""
     others = count - Counter([hypothesis]) or Counter([hypothesis])
-    worth = {reference: utility(hypothesis, reference) for reference in others}
-    for reference, value in worth.items():
+    terms = []
+    for reference, times in others.items():
         advice = f"It compares {shown(hypothesis)} with the reference {shown(reference)}."
-        worth[reference] = as_number("a utility", value, advice=advice)
-    return math.fsum(times * worth[reference] for reference, times in others.items()) / others.total()
+        terms.append(times * as_number("a utility", utility(hypothesis, reference), advice=advice))
+    return math.fsum(terms) / others.total()

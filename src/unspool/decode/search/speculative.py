@@ -21,6 +21,7 @@ from random import Random
 from typing import Any, ClassVar, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from unspool.decode.arguments import as_int, set_fields
@@ -199,19 +200,9 @@ def _redraw(p_1V: Tensor, rejected: DraftToken | None, rng: Random) -> int:
     return token_at((rest_1V if bool(rest_1V.any()) else p_1V)[0], rng.random())
 
 
-def multinomial_distribution(scores_NV: Tensor) -> Tensor:
-    return scores_NV.double().softmax(dim=-1)
-
-
-def argmax_distribution(scores_NV: Tensor) -> Tensor:
-    return torch.zeros_like(scores_NV, dtype=torch.float64).scatter(
-        1, scores_NV.argmax(-1, keepdim=True), 1.0
-    )
-
-
 PICK_DISTRIBUTIONS: dict[type, Callable[[Tensor], Tensor]] = {
-    Multinomial: multinomial_distribution,
-    ArgMax: argmax_distribution,
+    Multinomial: lambda scores_NV: scores_NV.double().softmax(dim=-1),
+    ArgMax: lambda scores_NV: F.one_hot(scores_NV.argmax(-1), scores_NV.shape[1]).double(),
 }
 """The distribution of the token that a pick draws."""
 

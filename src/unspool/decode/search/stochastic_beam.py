@@ -7,8 +7,7 @@ The tree of texts is searched from the root: a prefix has the highest G of all t
 noise of its continuations is conditioned on that maximum, and only the w highest prefixes of a step can lead
 to one of the w highest texts. A finished hypothesis keeps its place and its G. The n texts are in the order
 drawn, so that they are a sample of size n; `total` is G, and `logps` sum to φ.
-Kool, van Hoof & Welling 2019, Algorithm 1.
-papers.bib: kool2019stochastic
+Kool, van Hoof & Welling 2019, Algorithm 1 (papers.bib: kool2019stochastic).
 
 Gumbel noise and its conditioning, in the numerically stable form of the paper (T is `maximum`):
 
@@ -112,10 +111,8 @@ class _GumbelBeam(BeamState):
         alive = [
             (candidate, hypothesis) for candidate, hypothesis in grown if hypothesis.finish_reason is None
         ]
-        self.live, self.keys = (
-            [self.live_item(hypothesis, candidate) for candidate, hypothesis in alive],
-            [candidate.key for candidate, _ in alive],
-        )
+        self.live = [self.live_item(hypothesis, candidate) for candidate, hypothesis in alive]
+        self.keys = [candidate.key for candidate, _ in alive]
         return taken
 
     def final_score(self, hypothesis: Hypothesis, candidate: Candidate) -> float:  # noqa: ARG002

@@ -2,17 +2,19 @@
 
 from unspool.decode.transforms.biases import BadWords, LogitBias, SequenceBias
 from unspool.decode.transforms.feedback import AdaptiveP, Mirostat
-from unspool.decode.transforms.forced_tokens import ForcedBOS, ForcedEOS, MinLength
+from unspool.decode.transforms.forced_tokens import ForcedBOS, ForcedEOS, MinLength, ThinkingBudget
 from unspool.decode.transforms.grammar import Grammar
-from unspool.decode.transforms.kappa import Kappa
-from unspool.decode.transforms.ngrams import DRY, NoRepeatNgram
 from unspool.decode.transforms.nucleus import MinK, TailFree, TopH, TopP, Typical
-from unspool.decode.transforms.penalties import FrequencyPenalty, PresencePenalty, RepetitionPenalty
+from unspool.decode.transforms.penalties import (
+    DRY,
+    FrequencyPenalty,
+    NoRepeatNgram,
+    PresencePenalty,
+    RepetitionPenalty,
+)
 from unspool.decode.transforms.scores import Truncation as Truncation
 from unspool.decode.transforms.temperature import DynamicTemperature, QuadraticSmoothing, Temperature
-from unspool.decode.transforms.thinking_budget import ThinkingBudget
-from unspool.decode.transforms.thresholds import Epsilon, Eta, MinP, PLess, TopA, TopK, TopNSigma
-from unspool.decode.transforms.xtc import XTC
+from unspool.decode.transforms.thresholds import XTC, Epsilon, Eta, Kappa, MinP, PLess, TopA, TopK, TopNSigma
 
 TRANSFORMS: dict[str, type] = {
     "AdaptiveP": AdaptiveP,

@@ -22,8 +22,7 @@ class LogitBias:
 
         score′(x) = score(x) + β(x)
 
-    As `logit_bias` in the OpenAI API.
-    papers.bib: openai2023penalties
+    As `logit_bias` in the OpenAI API (papers.bib: openai2023penalties).
 
     A bias has the same effect on logits and log-probabilities. Biases are finite: −100 almost forbids a token
     and 100 almost forces it; to forbid it, use BadWords.
@@ -89,8 +88,7 @@ class SequenceBias:
 
         score′(x) = score(x) + Σ_s β_s   over sequences s = (…, x) whose other tokens end the text
 
-    As in Hugging Face's generate (Wolf et al. 2020), with its results.
-    papers.bib: wolf2020transformers
+    As in Hugging Face's generate (Wolf et al. 2020), with its results (papers.bib: wolf2020transformers).
 
     A single token is always biased; of a longer sequence, the last token is biased if the text ends with the
     others (prompt included, but not the source of an encoder–decoder). The model's tokenizer encodes strings

@@ -28,8 +28,7 @@ class Mirostat(Checked):
     q_t is the distribution that x_t was drawn from. τ is `tau`, η is `lr`.
 
     Basu, Ramachandran, Keskar & Varshney 2021, §4 (algorithm 1, with the Zipf estimate of k replaced by the
-    direct cut at μ: "mirostat 2.0" in the authors' code).
-    papers.bib: basu2021mirostat
+    direct cut at μ: "mirostat 2.0" in the authors' code). papers.bib: basu2021mirostat
 
     Put Mirostat last: transforms after it change q. Ties: equal probabilities are kept or cut together.
     Differs from the paper: S is measured in the truncated distribution, as in llama.cpp, not in the model's.

@@ -177,11 +177,8 @@ class Matchers:
         state = self._state(self._tokens.is_first(hypothesis), hypothesis.tokens)
         if state.allowed is None:
             state.allowed = self._tokens.allowed(state.matcher.compute_bitmask(), state.is_first)
-            if state.matcher.is_error() or not state.allowed.any():
-                self._refuse(state, hypothesis)
-        return state.allowed
-
-    def _refuse(self, state: ParserState, hypothesis: Hypothesis) -> None:
+        if not state.matcher.is_error() and state.allowed.any():
+            return state.allowed
         after = f"after {self._tokens.tokenizer.decode(hypothesis.tokens)!r:.80}"
         if state.matcher.is_error() and _error_line(state.matcher) != DEAD_END:
             raise ValueError(f"{after} the grammar cannot be continued: {_error_line(state.matcher)}")

@@ -42,8 +42,7 @@ class TopP(Truncation):
         V⁽ᵖ⁾ = argmin |S|  such that  Σ_{x∈S} p(x) ≥ p
         keep x  ⇔  the mass ranked strictly before x is < p  ⇔  the mass ranked from x on is > 1 − p
 
-    Holtzman, Buys, Du, Forbes & Choi 2020, §3.1, eq. (2).
-    papers.bib: holtzman2020curious
+    Holtzman, Buys, Du, Forbes & Choi 2020, §3.1, eq. (2). papers.bib: holtzman2020curious
 
     The most probable token always stays. p = 1 keeps everything. Ties: if the boundary is among equally
     probable tokens, those with the lower ids stay, as many as needed.
@@ -144,8 +143,7 @@ class TailFree(Truncation):
         d_r = |p₍ᵣ₎ − 2p₍ᵣ₊₁₎ + p₍ᵣ₊₂₎|,   p₍₁₎ ≥ p₍₂₎ ≥ …
         keep ranks 1 and 2 ≤ r < V with  Σ_{s<r} d_s / Σ_s d_s ≤ z
 
-    Bricken 2019.
-    papers.bib: bricken2019tailfree
+    Bricken 2019 (papers.bib: bricken2019tailfree).
 
     The curvature d_r belongs to rank r + 1, the middle one of its three, so that the first token always stays
     and the last never does. z = 1 keeps everything (as in other tools), and so does a row without curvature:
@@ -173,8 +171,7 @@ class MinK(Truncation):
         w_i = (l₍ᵢ₎ − l₍ᵢ₊₁₎) / (i · R),   R = l₍₁₎ − l₍ₙ₎,   l₍₁₎ ≥ l₍₂₎ ≥ …
         keep the first k ranks,   k = max( argmax_i w_i , ⌊τ / R⌋ )
 
-    Ding, Li, Garces Arias, Aßenmacher, Heumann & Zhang 2026 (algorithm 1).
-    papers.bib: ding2026mink
+    Ding, Li, Garces Arias, Aßenmacher, Heumann & Zhang 2026 (algorithm 1). papers.bib: ding2026mink
 
     Steps near the top weigh more, by 1/i. A temperature does not move the cliff, but changes ⌊τ/R⌋: put MinK
     before Temperature, as the authors do. ⌊τ/R⌋ keeps several tokens of an almost flat row; τ = 0 is the

@@ -55,8 +55,7 @@ class DynamicTemperature(Checked):
 
         T = low + (high − low) · (H / log n)^γ,     p′(x) ∝ p(x)^(1/T)
 
-    kalomaze 2024 (KoboldCpp, pull request 600; the same in llama.cpp, 4972).
-    papers.bib: kalomaze2024dynamic
+    kalomaze 2024 (KoboldCpp, pull request 600; the same in llama.cpp, 4972). papers.bib: kalomaze2024dynamic
 
     H is the entropy of the n tokens that are not cut, and log n its maximum: a peaked row has T = `low`, a
     uniform one T = `high`. γ is `exponent`. No token is cut. llama.cpp takes a middle and a range: low is
@@ -92,8 +91,7 @@ class QuadraticSmoothing(Checked):
 
         s′(x) = max l − f d²,     d = max l − l(x)
 
-    kalomaze 2024 (text-generation-webui, pull request 5403).
-    papers.bib: kalomaze2024quadratic
+    kalomaze 2024 (text-generation-webui, pull request 5403). papers.bib: kalomaze2024quadratic
 
     f is `factor`. Good tokens become more equal, and the tail falls without a cut. Log-probabilities serve as
     logits, because d does not depend on a constant; a temperature before it changes d.

@@ -13,7 +13,7 @@ so that tokens can be rewound. Recurrent and hybrid models create their own cach
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -26,6 +26,7 @@ from unspool.integrations.loading import TRANSFORMERS
 from unspool.interfaces import Abilities, Step
 from unspool.models.sequence_model import inference_method
 from unspool.models.sources import BoundaryTokens
+from unspool.models.torch_batching import TorchBatching
 
 if TYPE_CHECKING:
     from unspool.interfaces import TokenizerLike
@@ -206,6 +207,33 @@ class CausalState:
         cache = _reorder_cache(self.cache, rows_M)
         return CausalState(cache, self.mask_NT.index_select(0, rows_M), self.is_padded)
 
+    @property
+    def length(self) -> int:
+        return self.mask_NT.shape[1]
+
+    @property
+    def pads(self) -> list[int]:
+        pads: list[int] = (~self.mask_NT).sum(1).tolist()
+        return pads
+
+    def keys_values(self) -> list[Tensor]:
+        return [part for layer in self.cache.layers for part in (layer.keys, layer.values)]
+
+    def rebuild(self, keys_values: Iterator[Tensor], pads: list[int]) -> CausalState:
+        cache = type(self.cache)()
+        for layer in range(len(self.cache.layers)):
+            keys, values = next(keys_values), next(keys_values)
+            cache.update(keys, values, layer)
+        columns_S = torch.arange(keys.shape[2], device=keys.device)
+        mask_NT = columns_S >= torch.tensor(pads, device=keys.device)[:, None]
+        return CausalState(cache, mask_NT, any(pads))
+
+    def truncate(self, columns: int) -> CausalState:
+        for layer in self.cache.layers:
+            if (extra := layer.get_seq_length() - columns) > 0:
+                layer.crop(-extra)
+        return CausalState(self.cache, self.mask_NT[:, :columns], self.is_padded)
+
 
 def _reorder_cache(cache: Any, rows_M: Tensor) -> Any:
     custom = _custom_cache_layer(cache)
@@ -240,12 +268,29 @@ class TransformersCausalLM(TransformersModel):
     def prompt_reading(self) -> Self | None:
         return None if self.head is None else self
 
+    @property
+    def joining(self) -> TorchBatching | None:
+        return TorchBatching(self) if self._has_plain_cache else None
+
+    @property
+    def forking(self) -> TorchBatching | None:
+        return self.joining
+
+    @cached_property
+    def _has_plain_cache(self) -> bool:
+        """True if it masks padding, and its cache consists of the keys and values of every token."""
+        try:
+            if self._recurrent or not self._masks_padding:
+                return False
+            _, state = self.start([[0, 1]])
+        except ValueError:  # without a cache
+            return False
+        kinds = {type(layer) for layer in state.cache.layers}
+        return kinds == {TRANSFORMERS.imported("this model").cache_utils.DynamicLayer}
+
     @inference_method
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, CausalState]:
-        tokens_NT, state = self._batch_prompts(prompts)
-        options = {"logits_to_keep": 1} if "logits_to_keep" in self._forward_parameters else {}
-        out, hidden_NTD = self._read(tokens_NT, state, **options)
-        return step_at_last_position(out, hidden_NTD), state
+        return self._read_to_last(*self._batch_prompts(prompts))
 
     @inference_method
     def read_all(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Step, CausalState]:
@@ -257,8 +302,16 @@ class TransformersCausalLM(TransformersModel):
 
     @inference_method
     def step(self, state: CausalState, tokens_N: Tensor) -> tuple[Step, CausalState]:
-        state = self._grow_mask(state, tokens_N[:, None])
-        return step_at_last_position(*self._read(tokens_N[:, None], state)), state
+        return self.append(state, tokens_N[:, None])
+
+    @inference_method
+    def append(self, state: CausalState, tokens_NT: Tensor) -> tuple[Step, CausalState]:
+        """Append T tokens to every row; the Step after the last of them."""
+        return self._read_to_last(tokens_NT, self._grow_mask(state, tokens_NT))
+
+    def _read_to_last(self, tokens_NT: Tensor, state: CausalState) -> tuple[Step, CausalState]:
+        options = {"logits_to_keep": 1} if "logits_to_keep" in self._forward_parameters else {}
+        return step_at_last_position(*self._read(tokens_NT, state, **options)), state
 
     @inference_method
     def extend(self, state: CausalState, tokens_NT: Tensor) -> tuple[Step, CausalState]:

@@ -50,17 +50,12 @@ def build_model(
     else:
         targets = plan_tensors(config, shapes, layout)
     _check_targets(source, targets, "(?!)" if layout is None else layout.ignored)
-    matrices, is_mapped = storable_weights(model), sum(map(math.prod, shapes.values())) > MAX_COPIED_WEIGHTS
-    state = {
-        target.name: read_weight(
-            source,
-            target,
-            weights,
-            is_matrix=target.name in matrices,
-            is_mapped=is_mapped or weights != "float32",
-        )
-        for target in targets
-    }
+    matrices = storable_weights(model)
+    is_mapped = weights != "float32" or sum(map(math.prod, shapes.values())) > MAX_COPIED_WEIGHTS
+    state = {}
+    for target in targets:
+        is_matrix = target.name in matrices
+        state[target.name] = read_weight(source, target, weights, is_matrix=is_matrix, is_mapped=is_mapped)
     install_stored_weights(model, {name: value for name, value in state.items() if isinstance(value, tuple)})
     plain = {name: value for name, value in state.items() if isinstance(value, Tensor)}
     model.load_state_dict(plain, assign=True, strict=False)
@@ -106,13 +101,13 @@ class _SkipInit(TorchFunctionMode):
 
 def _check_layer_count(config: Any, source: TensorSource) -> None:
     """Reject more layers than tensors before building them all."""
-    for it in dataclasses.fields(config):
-        value = getattr(config, it.name)
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
         if dataclasses.is_dataclass(value):
             _check_layer_count(value, source)
-        elif it.name.endswith("layers") and isinstance(value, int) and value > max(1, len(source.shapes)):
+        elif field.name.endswith("layers") and isinstance(value, int) and value > max(1, len(source.shapes)):
             raise ValueError(
-                f"{source.label}: {it.name}={value}, but the file holds {len(source.shapes)} tensors: "
+                f"{source.label}: {field.name}={value}, but the file holds {len(source.shapes)} tensors: "
                 "the configuration belongs to another model"
             )
 

@@ -76,14 +76,9 @@ def _yarn(rope: ConfigReader, context: int) -> YarnScaling:
     factor = rope.number("factor", context / original)
     for key in ("mscale", "mscale_all_dim"):  # of DeepSeek
         rope.require(key, None)
-    return YarnScaling(
-        factor,
-        original,
-        rope.number("beta_fast", 32.0),
-        rope.number("beta_slow", 1.0),
-        rope.number("attention_factor") if rope.has("attention_factor") else None,
-        rope.flag("truncate", True),
-    )
+    betas = rope.number("beta_fast", 32.0), rope.number("beta_slow", 1.0)
+    attention_factor = rope.number("attention_factor") if rope.has("attention_factor") else None
+    return YarnScaling(factor, original, *betas, attention_factor, rope.flag("truncate", True))
 
 
 _LAYER = "model.layers.{}."
@@ -93,7 +88,7 @@ LLAMA = WeightLayout(
         "norm": ("model.norm",),
         "head": ("lm_head",),
         "blocks.{}.attention_norm": (_LAYER + "input_layernorm",),
-        "blocks.{}.attention.qkv": tuple(f"{_LAYER}self_attn.{it}_proj" for it in "qkv"),
+        "blocks.{}.attention.qkv": tuple(f"{_LAYER}self_attn.{part}_proj" for part in "qkv"),
         "blocks.{}.attention.out": (_LAYER + "self_attn.o_proj",),
         "blocks.{}.feed_forward_norm": (_LAYER + "post_attention_layernorm",),
         "blocks.{}.feed_forward.up": (_LAYER + "mlp.gate_proj", _LAYER + "mlp.up_proj"),
@@ -233,10 +228,10 @@ def _phi3(settings: ConfigReader) -> ConfigAndLayout:
 def _smollm3(settings: ConfigReader) -> ConfigAndLayout:
     config, layout = _with_biases(settings, _read_config(settings, 32768))
     every = settings.integer("no_rope_layer_interval", 4)
-    rotated = settings.get("no_rope_layers") or [int((it + 1) % every != 0) for it in range(config.layers)]
+    rotated = settings.get("no_rope_layers") or [int((n + 1) % every != 0) for n in range(config.layers)]
     if not isinstance(rotated, list) or len(rotated) != config.layers:
         raise ValueError(f"{settings.source}: no_rope_layers must have a 0 or a 1 for each layer")
-    unrotated = tuple(n for n, it in enumerate(rotated) if not it)
+    unrotated = tuple(n for n, is_rotated in enumerate(rotated) if not is_rotated)
     config = _sliding_if_used(settings, config, unrotated)
     return replace(config, unrotated_layers=unrotated), layout
 
@@ -268,12 +263,10 @@ GEMMA = with_names(
 HIDDEN_ACTS = {"swiglu": "silu", "geglu": "gelu_pytorch_tanh"}
 MINUS_ONE = ((1.0, 1.0),)
 """Scale and offset of a gain that is stored as gain − 1."""
-NORM_GAINS = {
-    "norm": MINUS_ONE,
-    "blocks.{}.attention_norm": MINUS_ONE,
-    "blocks.{}.attention_post_norm": MINUS_ONE,
-    "blocks.{}.feed_forward_norm": MINUS_ONE,
-    "blocks.{}.feed_forward_post_norm": MINUS_ONE,
+NORM_GAINS = {"norm": MINUS_ONE} | {
+    f"blocks.{{}}.{branch}{place}norm": MINUS_ONE
+    for branch in ("attention", "feed_forward")
+    for place in ("_", "_post_")
 }
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 class UnsupportedModelError(ValueError):
@@ -41,31 +43,27 @@ class ConfigReader:
     def integer(self, key: str, default: int | None = None) -> int:
         """A whole number of at least 1."""
         expected = f"a whole number from 1 to {_MAX_INT}"
-        value: int = self._read(key, default, expected, lambda it: type(it) is int and 1 <= it <= _MAX_INT)
-        return value
+        return self._read(key, default, expected, lambda value: type(value) is int and 1 <= value <= _MAX_INT)
 
     def number(self, key: str, default: float | None = None) -> float:
         """A finite number above 0."""
-        expected = "a finite number above 0"
-        value = self._read(
-            key, default, expected, lambda it: type(it) in (int, float) and 0 < it <= _MAX_FLOAT
-        )
-        return float(value)
+
+        def is_valid(value: Any) -> bool:
+            return type(value) in (int, float) and 0 < value <= _MAX_FLOAT
+
+        return float(self._read(key, default, "a finite number above 0", is_valid))
 
     def flag(self, key: str, default: bool | None = None) -> bool:
-        """True or false."""
-        value: bool = self._read(key, default, "true or false", lambda it: isinstance(it, bool))
-        return value
+        return self._read(key, default, "true or false", lambda value: isinstance(value, bool))
 
     def string(self, key: str, default: str | None = None) -> str:
-        """A string."""
-        value: str = self._read(key, default, "a string", lambda it: isinstance(it, str))
-        return value
+        return self._read(key, default, "a string", lambda value: isinstance(value, str))
 
     def table(self, key: str) -> ConfigReader:
         """A nested table, empty if absent."""
-        value = self._read(key, {}, "a table", lambda it: isinstance(it, Mapping))
-        return ConfigReader(self.source, value)
+        table: Mapping[str, Any] = {}
+        table = self._read(key, table, "a table", lambda value: isinstance(value, Mapping))
+        return ConfigReader(self.source, table)
 
     def choose(self, key: str, choices: Mapping[str, str], default: str) -> str:
         """Our word for the value of a setting; `choices` are the supported values."""
@@ -84,8 +82,8 @@ class ConfigReader:
                 f"{self.source}: {self.name(key)} is {self.get(key)!r:.80}; only {expected!r} is supported"
             )
 
-    def _read(self, key: str, default: Any, expected: str, is_valid: Callable[[Any], bool]) -> Any:
-        value = self.get(key) if self.has(key) else default
+    def _read(self, key: str, default: T | None, expected: str, is_valid: Callable[[Any], bool]) -> T:
+        value: T | None = self.get(key) if self.has(key) else default
         if value is None:
             raise ValueError(f"{self.source}: {self.name(key)} is missing; expected {expected}")
         if not is_valid(value):

@@ -147,16 +147,24 @@ def _read_config(file: GGUFFile, architecture: str) -> ConfigAndLayout:
     keys = _FAMILY_KEYS["gpt2"] if architecture == "gpt2" else _KEYS | _FAMILY_KEYS.get(architecture, {})
     names = {key.removeprefix(prefix): key for key in file.metadata if key.startswith(prefix)}
     names |= {ours: prefix + key for ours, key in keys.items()}
+    embedding = file.tensors.get("token_embd.weight")
+    if embedding is None:
+        raise ValueError(f"{file.label}: tensor 'token_embd.weight' is missing")
     values: dict[str, Any] = {
         **file.metadata,
-        "vocab_size": _vocab_size(file),
+        "vocab_size": embedding.shape[0],
         "tie_word_embeddings": "output.weight" not in file.tensors,
     }
     settings = ConfigReader(file.label, values, names)
     if architecture == "gpt2":
         config, _ = CAUSAL_FAMILIES["gpt2"](settings)
         return config, WeightLayout(_NAMES | _FUSED)
-    _check_options(file, settings)
+    settings.require("expert_count", 0)
+    settings.require("attention.causal", True)
+    if settings.get("rope.scaling.type") != "linear":
+        settings.require("rope.scaling.type", "none")
+    if "rope_factors_long.weight" in file.tensors:
+        raise UnsupportedModelError(f"{file.label}: rotary scaling by tables (longrope) is not supported")
     for key in ("max_position_embeddings", "rms_norm_eps"):
         settings.number(key)  # no defaults here, unlike in config.json
     heads, width = settings.integer("num_attention_heads"), settings.integer("hidden_size")
@@ -188,24 +196,8 @@ def _read_config(file: GGUFFile, architecture: str) -> ConfigAndLayout:
         interleaved=architecture in _INTERLEAVED,
         ignored=re.escape(_ROPE_FREQS),
         unbiased=frozenset(_BIASES) - biased,
-        affine={module: tuple((it, 0.0) for it, _ in parts) for module, parts in layout.affine.items()},
+        affine={module: tuple((scale, 0.0) for scale, _ in parts) for module, parts in layout.affine.items()},
     )
-
-
-def _check_options(file: GGUFFile, settings: ConfigReader) -> None:
-    settings.require("expert_count", 0)
-    settings.require("attention.causal", True)
-    if settings.get("rope.scaling.type") != "linear":
-        settings.require("rope.scaling.type", "none")
-    if "rope_factors_long.weight" in file.tensors:
-        raise UnsupportedModelError(f"{file.label}: rotary scaling by tables (longrope) is not supported")
-
-
-def _vocab_size(file: GGUFFile) -> int:
-    embedding = file.tensors.get("token_embd.weight")
-    if embedding is None:
-        raise ValueError(f"{file.label}: tensor 'token_embd.weight' is missing")
-    return embedding.shape[0]
 
 
 def _rope_scaling(file: GGUFFile, settings: ConfigReader, head_width: int) -> dict[str, Any]:
@@ -227,11 +219,6 @@ def _rope_scaling(file: GGUFFile, settings: ConfigReader, head_width: int) -> di
             f"{file.label}: {_ROPE_FREQS} does not scale frequencies as Llama 3 does "
             f"(factor {scaling.factor:g}); no other scaling is supported"
         )
-    low, high, context = _LLAMA3_THRESHOLDS
-    return {
-        "rope_type": "llama3",
-        "factor": scaling.factor,
-        "low_freq_factor": low,
-        "high_freq_factor": high,
-        "original_max_position_embeddings": context,
-    }
+    keys = ("low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
+    thresholds = dict(zip(keys, _LLAMA3_THRESHOLDS, strict=True))
+    return {"rope_type": "llama3", "factor": scaling.factor, **thresholds}

@@ -80,7 +80,7 @@ def _export_causal_lm(model: TransformerLM) -> HuggingFaceExport:
     exported, layout = CAUSAL_FAMILIES[family](ConfigReader(f"{architecture}'s settings", settings))
     _check_config(c, exported, architecture)
     settings |= {"tie_word_embeddings": not head, **_special_tokens(model.tokenizer)}
-    body = {name: it for name, it in _detached_weights(model).items() if not name.startswith("head.")}
+    body = {name: part for name, part in _detached_weights(model).items() if not name.startswith("head.")}
     return HuggingFaceExport(family, architecture, settings, _split_weights(c, body, layout) | head)
 
 
@@ -131,14 +131,14 @@ UNCHECKED_FIELDS = ("bos", "dropout", "eos", "head", "tied")
 
 def _check_config(ours: AnyConfig, exported: AnyConfig, architecture: str) -> None:
     """Reject a model that differs from the configuration which the exported settings describe."""
-    for it in fields(ours):
-        value, other = getattr(ours, it.name), getattr(exported, it.name)
-        if it.name in ("kv_heads", "head_width"):  # None is a default
-            key = "key_value_heads" if it.name == "kv_heads" else "each_width"
+    for field in fields(ours):
+        value, other = getattr(ours, field.name), getattr(exported, field.name)
+        if field.name in ("kv_heads", "head_width"):  # None is a default
+            key = "key_value_heads" if field.name == "kv_heads" else "each_width"
             value, other = getattr(ours, key), getattr(exported, key)
-        is_unlimited = it.name == "context" and value is None
-        if it.name not in UNCHECKED_FIELDS and value != other and not is_unlimited:
-            raise _cannot_export(f"{it.name}={value!r:.60} ({architecture} has {other!r:.60})")
+        is_unlimited = field.name == "context" and value is None
+        if field.name not in UNCHECKED_FIELDS and value != other and not is_unlimited:
+            raise _cannot_export(f"{field.name}={value!r:.60} ({architecture} has {other!r:.60})")
 
 
 def _cannot_export(what: str, remedy: str = 'save with format="unspool"') -> ValueError:
@@ -162,7 +162,7 @@ def _detached_weights(model: TransformerLM | TransformerSeq2Seq) -> dict[str, Te
 
 def _split_weights(c: AnyConfig, ours: Mapping[str, Tensor], layout: WeightLayout) -> dict[str, Tensor]:
     """The inverse of reading weights: split our tensors into those of a Hugging Face file."""
-    shapes = {name: tuple(it.shape) for name, it in ours.items()}
+    shapes = {name: tuple(tensor.shape) for name, tensor in ours.items()}
     return {
         part.source: _stored_layout(part, values)
         for target in plan_tensors(c, shapes, layout)
@@ -297,11 +297,10 @@ def write_huggingface(model: Any, folder: Path) -> None:
     }
     _write_json(folder / "config.json", settings)
     tokens = {name: export.config.get(name) for name in SPECIAL_TOKEN_KEYS}
-    _write_json(
-        folder / "generation_config.json", {name: it for name, it in tokens.items() if it is not None}
-    )
+    tokens = {name: token for name, token in tokens.items() if token is not None}
+    _write_json(folder / "generation_config.json", tokens)
     # Cloned, because a slice would be written with all of its storage.
-    weights = {name: it.cpu().clone().contiguous() for name, it in export.weights.items()}
+    weights = {name: weight.cpu().clone().contiguous() for name, weight in export.weights.items()}
     write_safetensors(weights, folder / WEIGHTS, {"format": "pt"})
     if model.tokenizer is not None:
         tokenizer = check_tokenizer(model.tokenizer)
@@ -339,7 +338,7 @@ def _write_tokenizer(tokenizer: Tokenizer, folder: Path, context: int | None, *,
         "model_max_length": context,
         "clean_up_tokenization_spaces": False,
     }
-    _write_json(folder / "tokenizer_config.json", {name: it for name, it in settings.items() if it})
+    _write_json(folder / "tokenizer_config.json", {name: value for name, value in settings.items() if value})
 
 
 def _with_post_processor(tokenizer: Tokenizer, eos: int | None) -> tokenizers.Tokenizer:

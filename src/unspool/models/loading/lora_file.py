@@ -63,8 +63,8 @@ def load_adapters(model: Any, path: str | PathLike[str]) -> None:
             f"{path}: these adapters were trained on another model than this {type(model).__name__}: load "
             "their base model"
         )
-    for name, it in weights.items():
-        if it.numel() and not (it.is_floating_point() and all_finite(it)):
+    for name, weight in weights.items():
+        if weight.numel() and not (weight.is_floating_point() and all_finite(weight)):
             raise ValueError(f"{path}: {name!r} holds NaN or infinity: the file is damaged")
     try:
         settings = json.loads(metadata.get("lora", ""))
@@ -75,7 +75,7 @@ def load_adapters(model: Any, path: str | PathLike[str]) -> None:
     with errors_with_label(str(path)):
         add_adapters(model, build(LoRA, settings, "lora"))
     expected, shapes = (
-        {name: tuple(it.shape) for name, it in tensors.items()}
+        {name: tuple(tensor.shape) for name, tensor in tensors.items()}
         for tensors in (adapter_weights(model), weights)
     )
     if expected != shapes:
@@ -99,7 +99,8 @@ def lora_settings(model: nn.Module) -> LoRA:
 def write_adapters(path: Path, lora: LoRA, base: str, weights: dict[str, Tensor]) -> None:
     """Write adapters into a temporary file."""
     metadata = {"format": FORMAT, "lora": json.dumps(to_dict(lora)), "base": base}
-    write_safetensors({name: it.detach().cpu().contiguous() for name, it in weights.items()}, path, metadata)
+    tensors = {name: weight.detach().cpu().contiguous() for name, weight in weights.items()}
+    write_safetensors(tensors, path, metadata)
 
 
 def fingerprint(model: nn.Module) -> str:

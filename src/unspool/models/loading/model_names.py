@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import unspool.models
 from unspool import config
+from unspool.engine import compiler_obstacle
 from unspool.engine.engine_choice import parse_engine, parse_kv_cache
 from unspool.lazy import gc_paused
 from unspool.models.loading.assembly import errors_with_label
@@ -91,14 +92,14 @@ def load(
     """`us.load` for model families of this package; `UnsupportedModelError` for all others."""
     resolved = check_name(name)
     # Check all arguments before loading.
-    parsed_device, parsed_dtype, weight_format = (
-        parse_device(device),
-        parse_dtype(dtype),
-        parse_weights(weights),
+    parsed_device, parsed_dtype = parse_device(device), parse_dtype(dtype)
+    is_plain = (parsed_device.type, parsed_dtype) == ("cpu", DTYPES["float32"])
+    weight_format = parse_weights(weights) or default_weights(
+        resolved, may_compile=is_plain and engine in (None, "compiled")
     )
     parse_engine(engine)
     parse_kv_cache(kv_cache)
-    if weight_format != "float32" and (parsed_device.type, parsed_dtype) != ("cpu", DTYPES["float32"]):
+    if weight_format != "float32" and not is_plain:
         given = f"device={str(parsed_device)!r}, dtype={str(parsed_dtype).removeprefix('torch.')!r}"
         raise ValueError(
             f"weights={weight_format!r} needs the CPU and float32, but got {given}: leave weights out"
@@ -113,6 +114,12 @@ def load(
     if kv_cache is not None:
         model.kv_cache = kv_cache
     return model  # type: ignore[no-any-return]
+
+
+def default_weights(name: str, may_compile: bool) -> WeightFormat:
+    """Stored for a GGUF file if the compiled engine can run it, float32 for all others."""
+    is_stored = may_compile and compiler_obstacle() is None and gguf_path(name) is not None
+    return "stored" if is_stored else "float32"
 
 
 def default_model() -> str:
@@ -248,7 +255,8 @@ def _load_huggingface(folder: Path, weights: WeightFormat) -> SequenceModel:
         )
     model = load_huggingface(folder, load_huggingface_tokenizer(folder), weights)
     if model.tokenizer is None:
-        model.config_eos_ids |= {it for it in eos_ids_from_folder(folder) if 0 <= it < model.vocab_size}
+        eos_ids = eos_ids_from_folder(folder)
+        model.config_eos_ids |= {token for token in eos_ids if 0 <= token < model.vocab_size}
     return model
 
 

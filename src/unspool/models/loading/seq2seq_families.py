@@ -30,7 +30,7 @@ def _bart_side(ours: str, theirs: str) -> dict[str, tuple[str, ...]]:
     """The block modules of one side."""
     layer = f"model.{theirs}.layers.{{}}."
     return {
-        f"{ours}attention.qkv": tuple(f"{layer}self_attn.{it}_proj" for it in "qkv"),
+        f"{ours}attention.qkv": tuple(f"{layer}self_attn.{part}_proj" for part in "qkv"),
         f"{ours}attention.out": (layer + "self_attn.out_proj",),
         f"{ours}attention_norm": (layer + "self_attn_layer_norm",),
         f"{ours}feed_forward.up": (layer + "fc1",),
@@ -72,7 +72,7 @@ def token_id(settings: ConfigReader, key: str, default: int | None = None) -> in
     """A token id, or None if absent."""
     value = settings.get(key, default)
     listed = value if isinstance(value, list) else [value]
-    if not all(it is None or (type(it) is int and it >= 0) for it in listed):
+    if not all(token is None or (type(token) is int and token >= 0) for token in listed):
         raise ValueError(f"{settings.source}: {key} is {value!r:.40}; expected the id of a token")
     if len(listed) != 1:
         raise UnsupportedModelError(f"{settings.source}: {key} is {value!r:.40}; only one token is supported")
@@ -158,7 +158,7 @@ def _t5_side(ours: str, theirs: str, last: int) -> dict[str, tuple[str, ...]]:
     """The block modules of one side; the feed-forward network is branch `last`."""
     own, network = (f"{theirs}.block.{{}}.layer.{branch}." for branch in (0, last))
     return {
-        f"{ours}attention.qkv": tuple(f"{own}SelfAttention.{it}" for it in "qkv"),
+        f"{ours}attention.qkv": tuple(f"{own}SelfAttention.{part}" for part in "qkv"),
         f"{ours}attention.out": (own + "SelfAttention.o",),
         f"{ours}attention_norm": (own + "layer_norm",),
         f"{ours}feed_forward.down": (network + "DenseReluDense.wo",),

@@ -42,10 +42,10 @@ StackedWeights = tuple[StoredWeight, ...]
 WEIGHT_FORMATS: tuple[WeightFormat, ...] = get_args(WeightFormat)
 
 
-def parse_weights(name: str | None) -> WeightFormat:
-    """The weight format of that name; None is float32."""
-    weights = find_word("float32" if name is None else name, WEIGHT_FORMATS)
-    if weights is None:
+def parse_weights(name: str | None) -> WeightFormat | None:
+    """The weight format of that name; None leaves the choice to the kind of file."""
+    weights = find_word(name, WEIGHT_FORMATS)
+    if weights is None and name is not None:
         known = ", ".join(map(repr, WEIGHT_FORMATS))
         raise ValueError(f"weights {name!r:.40} is unknown: choose from {known}")
     return weights

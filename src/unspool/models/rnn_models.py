@@ -1,15 +1,4 @@
-"""A recurrent encoder–decoder, with one context for the whole source or another one for every token.
-
-    s_t = RNN([y_{t−1} ; c_t], s_{t−1}),   s_0 = tanh(W c̄),   log p(· | y_{<t}, x) = head(tanh(W [s_t ;
-    c_t])) c_t = h_n,   c_t = mean_i h_i,   or   c_t = Σ_i α_ti h_i with α_t = softmax_i a(s_{t−1}, h_i)
-
-Cho et al. 2014, §2.2 (papers.bib: cho2014learning); Sutskever et al. 2014, §2 (papers.bib:
-sutskever2014sequence); Bahdanau et al. 2015, §3 (papers.bib: bahdanau2015neural); what the head reads is
-eq. 5 of Luong et al. 2015 (papers.bib: luong2015effective). c̄ is the mean where c_t is the mean, and h_n
-otherwise.
-Differs from Luong et al.: the query is s_{t−1}, as Bahdanau et al. have it, and c_t is fed to the network.
-As a StepModel its prompt is the source, without BOS; a missing EOS is added.
-"""
+"""Recurrent models: a language model and an encoder–decoder, with GRU or LSTM cells."""
 
 from __future__ import annotations
 
@@ -23,16 +12,87 @@ from torch import Tensor, nn
 from unspool.heads.softmax import predict_step
 from unspool.interfaces import Step
 from unspool.models.encoders import RNNEncoderConfig
-from unspool.models.model_config import PairOptions, check_settings
-from unspool.models.sequence_model import EncoderDecoder, inference_method, unit_embedding
+from unspool.models.model_config import PairOptions, VocabularyOptions, check_settings
+from unspool.models.sequence_model import EncoderDecoder, LanguageModel, inference_method, unit_embedding
 from unspool.models.sources import EncodedSources, batch_sources, pad_rows
 from unspool.nn.linear import Linear
-from unspool.nn.rnn import CELLS
-from unspool.nn.rnn_attention import ATTENTION_SCORES, attend, last_context, mean_context, padding_mask
+from unspool.nn.rnn import ATTENTION_SCORES, CELLS, attend, last_context, mean_context, padding_mask
 
 if TYPE_CHECKING:
     from unspool.data.batch import Batch
     from unspool.interfaces import TokenizerLike
+
+
+@dataclass(frozen=True, kw_only=True)
+class RNNConfig(VocabularyOptions):
+    """Settings of a recurrent language model."""
+
+    width: int
+    """Of the embedding, and of every layer."""
+    layers: int = 1
+    cell: str = "lstm"
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_settings(self, cell=CELLS)
+
+    def build(self, tokenizer: TokenizerLike | None = None) -> RNNLM:
+        return RNNLM(self, tokenizer)
+
+
+@dataclass(frozen=True)
+class RNNState:
+    """The recurrent state of every row: (N, L, S)."""
+
+    state_NLS: Tensor
+
+    @torch.inference_mode()
+    def select(self, rows_M: Tensor) -> RNNState:
+        return RNNState(self.state_NLS.index_select(0, rows_M))
+
+
+class RNNLM(LanguageModel):
+    """A recurrent language model (GRU or LSTM).
+
+        h_t = RNN(embed(y_t), h_{t−1}),   log p(· | y_{≤t}) = head(h_t)
+
+    Mikolov et al. 2010, §2 (papers.bib: mikolov2010recurrent), with a GRU or an LSTM in place of the plain
+    network. Its state has a fixed size, so the context is unlimited. `engine` is always "torch".
+    """
+
+    config: RNNConfig
+    context = None
+
+    def __init__(self, config: RNNConfig, tokenizer: TokenizerLike | None = None) -> None:
+        super().__init__(config, RNNConfig, tokenizer)
+        c = config
+        self.embed = unit_embedding(c.vocab_size, c.width)
+        self.dropout = nn.Dropout(c.dropout)
+        self.rnn = CELLS[c.cell](c.width, c.width, c.layers, dropout=c.dropout)
+        self.head: Any = self.new_head(c.tied)
+
+    def hidden(self, tokens_NT: Tensor) -> Tensor:
+        """(N, T) → (N, T, D): the input of the head at every position."""
+        out_NTD, _ = self.rnn.read(self.dropout(self.embed(tokens_NT)))
+        hidden_NTD: Tensor = self.dropout(out_NTD)
+        return hidden_NTD
+
+    def hidden_for(self, batch: Batch) -> Tensor:
+        return self.hidden(batch.inputs_NT)
+
+    @inference_method
+    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, RNNState]:
+        tokens_NT, lengths_N = pad_rows(prompts, self.device)
+        _, state_NLS = self.rnn.read(self.embed(tokens_NT), lengths_N=lengths_N)
+        return self._predict(self.rnn.top(state_NLS), state_NLS)
+
+    @inference_method
+    def step(self, state: RNNState, tokens_N: Tensor) -> tuple[Step, RNNState]:
+        return self._predict(*self.rnn.step(self.embed(tokens_N), state.state_NLS))
+
+    def _predict(self, hidden_ND: Tensor, state_NLS: Tensor) -> tuple[Step, RNNState]:
+        return predict_step(self.head, hidden_ND), RNNState(state_NLS)
+
 
 FIXED = ("last", "mean")
 """Contexts that are the same for every token."""
@@ -40,7 +100,7 @@ FIXED = ("last", "mean")
 
 @dataclass(frozen=True, kw_only=True)
 class RNNSeq2SeqConfig(PairOptions):
-    """The shape of a recurrent encoder–decoder."""
+    """Settings of a recurrent encoder–decoder."""
 
     width: int
     """Of the embedding, of every layer of the decoder, and of each direction of the encoder."""
@@ -71,7 +131,7 @@ class RNNSeq2SeqState:
 
     state_NLS: Tensor
     sources: EncodedSources
-    """What the encoder said (B, S, E), its keys (B, S, K), its padding (B, S), and a fixed context (B, E)."""
+    """The encoder output (B, S, E), its keys (B, S, K), its padding (B, S), and a fixed context (B, E)."""
 
     @torch.inference_mode()
     def select(self, rows_M: Tensor) -> RNNSeq2SeqState:
@@ -79,7 +139,18 @@ class RNNSeq2SeqState:
 
 
 class RNNSeq2Seq(EncoderDecoder):
-    """Reads a source, then says how probable each next token of its translation is. It runs on torch only."""
+    """A recurrent encoder–decoder, with one context for the whole source or another one for every token.
+
+        log p(· | y_{<t}, x) = head(tanh(W [s_t ; c_t]))
+        s_t = RNN([y_{t−1} ; c_t], s_{t−1}),   s_0 = tanh(W c̄)
+        c_t = h_n,   c_t = mean_i h_i,   or   c_t = Σ_i α_ti h_i with α_t = softmax_i a(s_{t−1}, h_i)
+
+    Cho et al. 2014, §2.2 (papers.bib: cho2014learning); Sutskever et al. 2014, §2 (papers.bib:
+    sutskever2014sequence); Bahdanau et al. 2015, §3 (papers.bib: bahdanau2015neural); the input of the head
+    is eq. 5 of Luong et al. 2015 (papers.bib: luong2015effective). c̄ is the mean if c_t is, else h_n. Differs
+    from Luong et al.: the query is s_{t−1}, as in Bahdanau et al., and c_t is an input of the network.
+    As a StepModel its prompt is the source, without BOS; a missing EOS is added. It runs on torch only.
+    """
 
     config: RNNSeq2SeqConfig
     context = None
@@ -89,13 +160,9 @@ class RNNSeq2Seq(EncoderDecoder):
         c = config
         self.embed = unit_embedding(c.vocab_size, c.width)
         self.source_embed = unit_embedding(c.source_vocab_size, c.width) if c.source_vocab_size else None
-        self.encoder = RNNEncoderConfig(
-            width=c.width,
-            layers=c.encoder_layers,
-            cell=c.cell,
-            bidirectional=c.bidirectional,
-            dropout=c.dropout,
-        ).build(self.source_embed or self.embed)
+        options: dict[str, Any] = {"cell": c.cell, "bidirectional": c.bidirectional, "dropout": c.dropout}
+        encoder_config = RNNEncoderConfig(width=c.width, layers=c.encoder_layers, **options)
+        self.encoder = encoder_config.build(self.source_embed or self.embed)
         memory_width = self.encoder.out_width
         self.score: Any = (
             None if c.context_kind in FIXED else ATTENTION_SCORES[c.context_kind](c.width, memory_width)
@@ -107,7 +174,7 @@ class RNNSeq2Seq(EncoderDecoder):
         self.head: Any = self.new_head(c.tied)
 
     def read(self, source_NS: Tensor, lengths_N: Tensor) -> tuple[Tensor, EncodedSources]:
-        """s_0 (N, L, S), and all there is to look at, for sources that are padded on the right."""
+        """s_0 (N, L, S) and the encoded sources, from sources that are padded on the right."""
         memory_NSE = self.encoder(source_NS, lengths_N)
         if self.config.context_kind == "mean":
             summary_NE = mean_context(memory_NSE, lengths_N)
@@ -120,7 +187,7 @@ class RNNSeq2Seq(EncoderDecoder):
         return begin_NLS, EncodedSources.of(memory_NSE, self.score.keys(memory_NSE), padding_NS, None)
 
     def hidden(self, tokens_NT: Tensor, begin_NLS: Tensor, sources: EncodedSources) -> Tensor:
-        """(N, T) → (N, T, D): what the head reads at every position, with teacher forcing."""
+        """(N, T) → (N, T, D): the input of the head at every position, with teacher forcing."""
         y_NTD = self.dropout(self.embed(tokens_NT))
         fixed_NE = sources.active[3]
         if fixed_NE is None:
@@ -148,8 +215,7 @@ class RNNSeq2Seq(EncoderDecoder):
     def step(self, state: RNNSeq2SeqState, tokens_N: Tensor) -> tuple[Step, RNNSeq2SeqState]:
         c_NE, alpha_NS = self._context(state.state_NLS, state.sources)
         s_ND, state_NLS = self.rnn.step(torch.cat((self.embed(tokens_N), c_NE), dim=-1), state.state_NLS)
-        hidden_ND = self._read_out(s_ND, c_NE)
-        step = predict_step(self.head, hidden_ND, alpha_NS)
+        step = predict_step(self.head, self._read_out(s_ND, c_NE), alpha_NS)
         return step, RNNSeq2SeqState(state_NLS, state.sources)
 
     def _context(self, state_NLS: Tensor, sources: EncodedSources) -> tuple[Tensor, Tensor | None]:
