@@ -1,6 +1,5 @@
 """SmolLM2 on llama.cpp against the native engine; contexts and sequences with a fake library."""
 
-import ctypes
 import importlib.util
 import sys
 from pathlib import Path
@@ -11,7 +10,6 @@ from hypothesis import given, strategies as st
 
 import unspool as us
 from unspool.integrations.llama_cpp import MAX_BATCH_TOKENS, MAX_SEQUENCES, LlamaContext, LlamaState
-from unspool.models.loading.model_names import package_file
 
 PROMPTS = [
     "The capital of France is",
@@ -23,17 +21,6 @@ PROMPTS = [
     "Q: Why is the sky blue?\nA:",
     "1, 1, 2, 3, 5, 8,",
 ]
-
-
-@pytest.fixture(scope="module")
-def file(library, tmp_path_factory):
-    """SmolLM2 in float32, dequantised by llama.cpp from its package."""
-    path = tmp_path_factory.mktemp("llama") / "f32.gguf"
-    params = library.llama_model_quantize_default_params()
-    params.ftype, params.allow_requantize, params.nthread = library.LLAMA_FTYPE_ALL_F32, True, 1
-    source = str(package_file("smollm2")).encode()
-    assert library.llama_model_quantize(source, str(path).encode(), ctypes.byref(params)) == 0
-    return path
 
 
 @pytest.fixture(scope="module")
