@@ -118,7 +118,7 @@ def test_stale_runs_only_what_other_code_has_measured(unspool, coins, cache, mon
     unspool("lab", "run", "coin")
     assert unspool("lab", "run", "--stale")[1] == ""
     monkeypatch.setattr(claims, "CLAIMS", (replace(coins[0], matters=0.2), coins[1]))
-    assert unspool("lab", "list")[1].startswith("coin                   supported (stale)")
+    assert unspool("lab", "list")[1].startswith("coin                   not run (stale) ")
     status, out, _ = unspool("lab", "run", "--stale")
     assert (status, out.splitlines()[0]) == (0, "coin: supported")
     assert "die" not in out

@@ -6,6 +6,7 @@ import pytest
 
 from unspool.cli import main
 from unspool.lab.claims import CLAIMS
+from unspool.models.loading.model_names import is_installed
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +18,8 @@ def test_every_claim_has_a_quick_measurement(folder, capsys):
     assert main(["lab", "run", "--all", "--quick", "--folder", str(folder), "--json"]) == 0
     out, err = capsys.readouterr()
     found = [json.loads(line) for line in out.splitlines()]
-    assert [it["name"] for it in found] == [claim.name for claim in CLAIMS]
+    missing = () if is_installed("smollm2") else [it.name for it in CLAIMS if "smollm2" in it.needs]
+    assert [it["name"] for it in found] == [it.name for it in CLAIMS if it.name not in missing]
     assert all(it["numbers"] for it in found)
     assert all(("effect" in it["results"][0]["numbers"]) == (it["kind"] == "claim") for it in found)
     assert "failed" not in err

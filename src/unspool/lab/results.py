@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ class Result:
     seconds: float
     """Processor time."""
     data: str = ""
-    """The inputs that it has read (`inputs`)."""
+    """The inputs that it has read (`inputs`); a quick run reads none."""
     probe: Numbers = field(default_factory=dict)
     """With the first seed, the numbers of a quick run of the same code."""
 
@@ -52,11 +53,12 @@ def results_folder(chosen: Path | None = None) -> Path:
 
 def result_path(folder: Path, claim: Experiment, seed: int, quick: bool) -> Path:
     """Return the path of the result of the current plan and code."""
-    return folder / f"{_prefix(claim, seed, quick)}-{digest(claim.plan())[:6]}-{code_version(claim)}.json"
+    plan, code = digest(claim.plan()), code_version(claim)
+    return folder / f"{_prefix(claim.name, seed, quick)}-{plan[:6]}-{code}.json"
 
 
-def _prefix(claim: Experiment, seed: int | str, quick: bool) -> str:
-    return f"{claim.name}-{'quick' if quick else 'full'}-seed{seed}"
+def _prefix(name: str, seed: int, quick: bool) -> str:
+    return f"{name}-{'quick' if quick else 'full'}-seed{seed}"
 
 
 def write(folder: Path, claim: Experiment, result: Result) -> None:
@@ -82,7 +84,7 @@ def read(
     """
     path = result_path(folder, claim, seed, quick)
     if older and not path.exists():
-        others = folder.glob(f"{_prefix(claim, seed, quick)}-*.json")
+        others = folder.glob(f"{_prefix(claim.name, seed, quick)}-*.json")
         path = max(others, key=lambda it: it.stat().st_mtime, default=path)
     try:
         result = result_of(json.loads(path.read_text(encoding="utf-8")))
@@ -94,7 +96,7 @@ def read(
     if (result.claim, result.seed, result.quick) != (claim.name, seed, quick):
         warn(f"{path} holds {result.claim} with seed {result.seed}: ignored")
         return None
-    return result if older or result.data == described(claim.needs) else None
+    return result if older or quick or result.data == described(claim.needs) else None
 
 
 def result_of(record: Any) -> Result:
@@ -146,10 +148,15 @@ class Finding:
     """Later code whose quick run gives the same numbers as that of the code that measured."""
 
     @property
-    def runs(self) -> list[Numbers]:
-        """The numbers of each seed that was measured under today's plan."""
+    def current(self) -> list[Result]:
+        """The results under today's plan. Those of older plans can lack numbers, and decide nothing."""
         plan = digest(self.claim.plan())
-        return [result.numbers for result in self.results if result.plan == plan]
+        return [result for result in self.results if result.plan == plan]
+
+    @property
+    def runs(self) -> list[Numbers]:
+        """The numbers of each seed under today's plan."""
+        return [result.numbers for result in self.current]
 
     @property
     def verdict(self) -> Verdict:
@@ -166,10 +173,10 @@ class Finding:
     @property
     def is_stale(self) -> bool:
         """Whether the plan has changed since the measurement, or the code and the numbers of a quick run."""
-        if not self.results:
-            return False
-        plan, code = digest(self.claim.plan()), code_version(self.claim)
-        return any(it.plan != plan or (it.code != code and self.confirmed != code) for it in self.results)
+        if len(self.current) < len(self.results):
+            return True
+        code = code_version(self.claim) if self.results else ""
+        return self.confirmed != code and any(it.code != code for it in self.results)
 
     @property
     def parts(self) -> list[tuple[str, int, int]]:
@@ -233,14 +240,20 @@ def findings(
         chosen = claim.default_seeds(quick) if seeds is None else seeds
         each = (read(folder, claim, seed, quick, warn=warn, older=True) for seed in chosen)
         results = tuple(it for it in each if it is not None)
-        now = read(folder, claim, FIRST_SEED, True, warn=silent)
-        probes = [it.probe for it in results if it.probe]
-        same = now and probes and len({it.code for it in results}) == 1 and _agree(probes[0], now.numbers)
-        found.append(Finding(claim, results, now.code if now and same else ""))
+        found.append(confirm(Finding(claim, results), folder))
     return found
 
 
-def _agree(one: Numbers, other: Numbers) -> bool:
+def confirm(finding: Finding, folder: Path) -> Finding:
+    """Return the finding with the code of the newest quick run in the folder, if its numbers agree."""
+    now = read(folder, finding.claim, FIRST_SEED, True, warn=silent)
+    probes = [it.probe for it in finding.results if it.probe]
+    is_one = len({it.code for it in finding.results}) == 1
+    same = now and probes and is_one and agree(probes[0], now.numbers)
+    return replace(finding, confirmed=now.code) if now and same else finding
+
+
+def agree(one: Numbers, other: Numbers) -> bool:
     """Whether numbers differ by rounding at most."""
     return one.keys() == other.keys() and all(
         np.shape(value) == np.shape(other[name]) and np.allclose(value, other[name], rtol=1e-3, atol=1e-5)
@@ -259,3 +272,14 @@ def findings_of_file(path: Path, claims: Iterable[Experiment]) -> list[Finding]:
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is not a report of `unspool lab report --json` ({error})") from error
     return [Finding(claim, *found.get(claim.name, ((), ""))) for claim in claims]
+
+
+def copy_results(path: Path, claims: Iterable[Experiment], folder: Path) -> None:
+    """Copy the results that `unspool lab report --json` wrote to a folder, as older than those in it."""
+    for finding in findings_of_file(path, claims):
+        for it in finding.results:
+            file = folder / f"{_prefix(it.claim, it.seed, it.quick)}-{it.plan[:6]}-{it.code}.json"
+            if not file.exists():
+                with new_file(file) as fresh:
+                    fresh.write_text(json.dumps(asdict(it), indent=1), encoding="utf-8")
+                os.utime(file, (0, 0))

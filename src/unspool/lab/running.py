@@ -116,7 +116,7 @@ def measure_once(claim: Experiment, seed: int, quick: bool, progress: Progress =
     start = time.process_time()
     with _single_threaded(seed):
         numbers = claim.measure(seed, quick, progress)
-    seconds, data = time.process_time() - start, described(claim.needs)
+    seconds, data = time.process_time() - start, "" if quick else described(claim.needs)
     with _single_threaded(seed):
         probe = {} if quick or seed != FIRST_SEED else claim.measure(seed, True, silent)
     return Result(claim.name, seed, quick, plan, code, _rounded(numbers), seconds, data, _rounded(probe))

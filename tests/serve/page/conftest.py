@@ -13,13 +13,14 @@ import uvicorn
 
 import unspool as us
 from unspool.lab.claim import Claim
+from unspool.lab.registry import digest
 from unspool.lab.results import Finding, Result
 from unspool.serve.app import create_app
 from unspool.serve.page.routes import StaticFiles
 from unspool.serve.requests import Limits
 from unspool.serve.scheduler import Scheduler
 from unspool.serve.server import Server
-from unspool.serve.worker_pool import WorkerPool
+from unspool.serve.streaming import WorkerPool
 
 NEEDED = "UNSPOOL_NEEDS_CHROMIUM"
 """Set by .ci/run: there, a page that is not tried is a failure."""
@@ -71,10 +72,12 @@ def findings():
         )
 
     numbers = ({"effect": 0.5 + seed / 100, "half": seed / 2} for seed in range(1, 11))
+    halves = claim("halves")
+    plan = digest(halves.plan())
     results = tuple(
-        Result("halves", seed, False, "", "", it, 1.0) for seed, it in enumerate(numbers, start=1)
+        Result("halves", seed, False, plan, "", it, 1.0) for seed, it in enumerate(numbers, start=1)
     )
-    return Finding(claim("halves"), results), Finding(claim("unknown"), ())
+    return Finding(halves, results), Finding(claim("unknown"), ())
 
 
 @contextmanager

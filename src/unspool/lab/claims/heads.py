@@ -353,8 +353,8 @@ def spread_sign(seed: int, quick: bool, progress: Progress) -> Numbers:
     spreads = (0.5, 1.0, 2.0)
     thetas = [learnt_theta(seed, it, 20 if quick else 800, 0.1) for it in tracked(spreads, progress)]
     return {
-        "least product of the derivatives of F₁": float((by_theta_TC * by_cos_TC).min()),
-        "largest F₁": float(f_TC.max()),
+        "least product of the derivatives of F₁": float((by_theta_TC * by_cos_TC).detach().min()),
+        "largest F₁": float(f_TC.detach().max()),
         "cos where ∂K/∂θ changes its sign": float(cos_C[turns[0]]) if len(turns) == 1 else 0.0,
         **{f"θ, spread {spread:g}": theta for spread, theta in zip(spreads, thetas, strict=True)},
         "spread": [*spreads],

@@ -60,7 +60,7 @@ WIDTHS = (8, 32, 96)
         *(f"width {it}: loops" for it in WIDTHS),
         *(f"width {it}: nats a token above the truth" for it in WIDTHS),
     ),
-    seconds=22,
+    seconds=10,
     draw=chart(
         lines(
             "width",
@@ -123,7 +123,7 @@ NOISE, LENGTH = 0.02, 24
         "right prefix: loops",
         f"divergence from the truth after {LENGTH} words, own minus right ones, nats",
     ),
-    seconds=14,
+    seconds=7,
     draw=chart(bars({f"{it} prefix: loops": f"{it} prefix" for it in ("own", "right")}, "texts in a loop")),
     size=(6.4, 1.8),
     limits="Greedy search reads its own words in both cases; what differs is what it begins with.",
@@ -188,7 +188,7 @@ def repeating_lines(truth: ZipfMarkov, count: int, share: float, seed: int) -> I
     seeds=20,
     assumed=(0.4, 0.3),
     secondary=tuple(f"share {it}: loops" for it in SHARES),
-    seconds=24,
+    seconds=10,
     draw=chart(
         lines(
             "share",
