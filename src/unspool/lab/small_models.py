@@ -14,6 +14,7 @@ from unspool.data import PreparedData, prepare
 from unspool.data.known_languages import KnownLanguage, ZipfMarkov
 from unspool.data.known_languages.made_data import is_for_validation
 from unspool.data.known_languages.tasks import TASKS
+from unspool.evaluate.diversity import rep_n
 from unspool.evaluate.known_truth import TextTruth, text_truth
 from unspool.evaluate.teacher_forcing import read, windows
 from unspool.lab.claim import silent
@@ -224,6 +225,24 @@ def at_optimum(matrix_VD: Tensor, true_CV: Tensor, pull: float = 1e-6) -> Tensor
         longest_C1 = (step_CD @ w_VD.T).abs().amax(-1, keepdim=True)
         h_CD -= step_CD / longest_C1.clamp(min=1.0)
     return (h_CD @ w_VD.T).log_softmax(-1)
+
+
+def continue_texts(
+    model: Any, prompts: Sequence[Any], decoder: Any, tokens: int, seed: int
+) -> list[tuple[int, ...]]:
+    """Return the tokens after each prompt; `decoder` receives the transform that forbids the end."""
+    outs = us.generate(model, list(prompts), decoder(us.MinLength(tokens)), max_new_tokens=tokens, seed=seed)
+    return [out.tokens for out in outs]
+
+
+def repetition(texts: Sequence[Sequence[int]]) -> list[float]:
+    """Return the share of repeated 4-grams of each text."""
+    return [rep_n(text, 4) for text in texts]
+
+
+def loops(texts: Sequence[Sequence[int]]) -> list[float]:
+    """Return for each text whether it ends in a loop."""
+    return [float(us.find_loop(text) is not None) for text in texts]
 
 
 def mean(values: Sequence[float]) -> float:

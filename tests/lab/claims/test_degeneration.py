@@ -1,7 +1,5 @@
 from random import Random
 
-import pytest
-
 import unspool as us
 from unspool.data.known_languages import ZipfMarkov
 from unspool.data.known_languages.known_language import TrueModel
@@ -11,7 +9,6 @@ from unspool.lab.claims.degeneration import (
     complete,
     continuations,
     prefixes,
-    repetition,
 )
 from unspool.lab.small_models import OPENING_TOKENS, OPENINGS, PASSAGES, prompts_of, sample_sentences
 
@@ -20,13 +17,6 @@ def test_a_perfect_speaker_says_nothing_impossible():
     truth = ZipfMarkov(word_count=12, order=1, stop=0.5)
     found = sample_sentences(TrueModel(truth), truth, us.Sample(), 30, 1)
     assert (found.precision, found.texts) == (1.0, 30)
-
-
-def test_repetition_is_counted():
-    model = us.load("bible")
-    looped = us.BadWords([[token] for token in range(model.vocab_size) if token != 5])
-    # Four of five 4-grams are the first one again.
-    assert repetition(model, ["In the"], us.Greedy(looped), 8, 1) == [pytest.approx(0.8)]
 
 
 def test_each_seed_has_prompts_of_its_own():

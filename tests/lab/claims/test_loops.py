@@ -2,7 +2,7 @@ from string import ascii_letters
 
 from unspool.data.known_languages import ZipfMarkov
 from unspool.data.known_languages.known_language import TrueModel
-from unspool.lab.claims.loops import greedy_trigram, loops, walk
+from unspool.lab.claims.loops import greedy_trigram, loops_by_beta, walk
 from unspool.testing import TableModel
 from unspool.tokenization.vocabulary import train_characters
 
@@ -30,7 +30,7 @@ def test_every_part_of_greedy_trigram_can_fail(every_part_can_fail):
 
 def test_a_language_of_one_word_always_loops():
     model = TrueModel(ZipfMarkov(word_count=1, order=1))
-    assert loops(model, [[1, 4], [1]], 12, 1) == [[True, True]] * 7
+    assert loops_by_beta(model, [[1, 4], [1]], 12, 1) == [[1.0, 1.0]] * 7
 
 
 def test_texts_of_prompts_that_are_alike_loop_independently():
@@ -47,4 +47,4 @@ def test_texts_of_prompts_that_are_alike_loop_independently():
         return [share / sum(p) for share in p]
 
     model = TableModel(table, tokenizer=text)
-    assert 15 < sum(loops(model, [[letters[1]]] * 60, 30, 1)[0]) < 45
+    assert 15 < sum(loops_by_beta(model, [[letters[1]]] * 60, 30, 1)[0]) < 45

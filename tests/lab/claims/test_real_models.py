@@ -2,14 +2,9 @@ import pytest
 
 import unspool as us
 from unspool.lab.claim import silent
-from unspool.lab.claims.real_models import (
-    continue_texts,
-    loops,
-    repetition,
-    story_model_size,
-    translator_beams,
-)
+from unspool.lab.claims.real_models import story_model_size, translator_beams
 from unspool.lab.inputs import FOLDER, MissingInputError
+from unspool.lab.small_models import continue_texts, loops, repetition
 
 
 def test_texts_are_continued_to_the_full_length():

@@ -10,16 +10,17 @@ from typing import Any
 import torch
 
 import unspool as us
-from unspool.evaluate.diversity import rep_n
 from unspool.evaluate.rating.rater_agreement import alpha
 from unspool.lab.claim import KERBS, LECTURE, Numbers, Progress, check, claim, points, tracked
 from unspool.lab.small_models import (
     OPENINGS,
     TRANSFORMER_SEQ2SEQ,
+    continue_texts,
     differences,
     held_out,
     mean,
     prompts_of,
+    repetition,
     share_right,
     task,
     train_model,
@@ -247,12 +248,15 @@ def small_beams(seed: int, quick: bool, progress: Progress) -> Numbers:
         f"{name}: right": share_right(model, pairs, 12, kind)
         for name, kind in tracked(KINDS.items(), progress)
     }
-    bible, never = us.load("bible"), us.MinLength(tokens)
+    bible = us.load("bible")
     prompts = prompts_of(bible, 2 if quick else len(OPENINGS), seed)
-    kinds: dict[str, Any] = {"beam 4": us.Beam(4, never), "top-p 0.9": us.Sample(never, us.TopP(0.9))}
+    kinds: dict[str, Any] = {
+        "beam 4": lambda never: us.Beam(4, never),
+        "top-p 0.9": lambda never: us.Sample(never, us.TopP(0.9)),
+    }
     for name, kind in kinds.items():
-        outs = us.generate(bible, prompts, kind, max_new_tokens=tokens, seed=seed)
-        found[f"bible, {name}: repetition"] = mean([rep_n(out.tokens, 4) for out in outs])
+        texts = continue_texts(bible, prompts, kind, tokens, seed)
+        found[f"bible, {name}: repetition"] = mean(repetition(texts))
     right = found["beam 4: right"] - found["sampling: right"]
     repeats = found["bible, beam 4: repetition"] - found["bible, top-p 0.9: repetition"]
     return {"effect": min(right, repeats), **found}

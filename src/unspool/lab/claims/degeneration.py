@@ -9,19 +9,20 @@ from typing import Any
 import unspool as us
 from unspool.data.known_languages import ZipfMarkov
 from unspool.data.known_languages.known_language import TrueModel
-from unspool.evaluate.diversity import seq_rep_n
 from unspool.evaluate.known_truth import text_truth
 from unspool.lab.claim import LECTURE, Numbers, Progress, claim, points, tracked
 from unspool.lab.small_models import (
     PASSAGES,
     TRANSFORMER_LM,
     TRANSFORMER_SEQ2SEQ,
+    continue_texts,
     differences,
     excess_loss,
     held_out,
     language,
     mean,
     prompts_of,
+    repetition,
     sample_sentences,
     task,
     train_model,
@@ -33,19 +34,13 @@ LANGUAGE: dict[str, Any] = {"word_count": 60, "order": 1, "branching": 8}
 """Each of 60 words has one to eight successors."""
 
 
-def repetition(model: Any, prompts: Sequence[Any], decoder: Any, tokens: int, seed: int) -> list[float]:
-    """Return seq-rep-4 of the continuation of each prompt."""
-    outs = us.generate(model, prompts, decoder, max_new_tokens=tokens, seed=seed)
-    return [seq_rep_n([out.tokens], 4) for out in outs]
-
-
 # ---- degeneration
 
 REPEATING: dict[str, Any] = {
-    "greedy": (us.Greedy, ()),
-    "sampling": (us.Sample, ()),
-    "top-p 0.9": (us.Sample, (us.TopP(0.9),)),
-    "top-k 20": (us.Sample, (us.TopK(20),)),
+    "greedy": us.Greedy,
+    "sampling": us.Sample,
+    "top-p 0.9": lambda never: us.Sample(never, us.TopP(0.9)),
+    "top-k 20": lambda never: us.Sample(never, us.TopK(20)),
 }
 
 
@@ -70,10 +65,10 @@ def degeneration(seed: int, quick: bool, progress: Progress) -> Numbers:
     Holtzman et al. 2020 (papers.bib: holtzman2020curious).
     """
     tokens, model = (60 if quick else 128), us.load("bible")
-    prompts, never = prompts_of(model, 4 if quick else 16, seed), us.MinLength(tokens)
+    prompts = prompts_of(model, 4 if quick else 16, seed)
     found = {
-        name: repetition(model, prompts, kind(never, *transforms), tokens, seed)
-        for name, (kind, transforms) in tracked(REPEATING.items(), progress)
+        name: repetition(continue_texts(model, prompts, decoder, tokens, seed))
+        for name, decoder in tracked(REPEATING.items(), progress)
     }
     means = {f"{name}: repetition": mean(values) for name, values in found.items()}
     return {"effect": differences(found["greedy"], found["sampling"]), **means}
@@ -186,14 +181,12 @@ def contrastive_decoding(seed: int, quick: bool, progress: Progress) -> Numbers:
     Li et al. 2023 (papers.bib: li2023contrastive).
     """
     tokens, starts = (60, 40) if quick else (128, 300)
-    strong, never = us.load("bible"), us.MinLength(tokens)
-    contrast = us.Contrast(strong, us.load("bible-weak"))
+    strong = us.load("bible")
     prompts = prompts_of(strong, 4 if quick else 16, seed)
-    models = {"strong": strong, "contrast": contrast}
-    decoders = {"beam 5": us.Beam(5, never), "greedy": us.Greedy(never)}
-    decoders["top-p 0.9"] = us.Sample(never, us.TopP(0.9))
+    models = {"strong": strong, "contrast": us.Contrast(strong, us.load("bible-weak"))}
+    decoders = {**REPEATING, "beam 5": lambda never: us.Beam(5, never)}
     found = {
-        name: repetition(models[model], prompts, decoders[decoder], tokens, seed)
+        name: repetition(continue_texts(models[model], prompts, decoders[decoder], tokens, seed))
         for name in CONTRASTED
         for model, decoder in [name.split(", ")]
     }

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
 import unspool as us
 from unspool.lab.claim import PROBLEMS, Numbers, Progress, check, claim, points
-from unspool.lab.small_models import language, prompts_of, train_model
+from unspool.lab.small_models import (
+    continue_texts,
+    differences,
+    language,
+    loops,
+    mean,
+    prompts_of,
+    train_model,
+)
 from unspool.plots.canvas import BLUE, RED
 from unspool.plots.seeds import chart, lines
 
@@ -18,12 +27,6 @@ def train_trigram(seed: int, words: int, updates: int) -> Any:
     """Train a trigram model of a language of order 2."""
     data = language("zipf_markov", seed, 2000, word_count=words, order=2, seed=seed)
     return train_model(data, {"kind": "trigram", "width": 16, "inner_width": 32}, updates, seed, lr=1e-2)
-
-
-def loop_share(model: Any, prompts: Sequence[Any], decoder: Any, tokens: int, seed: int) -> float:
-    """Return the share of texts that end in a loop."""
-    outs = us.generate(model, prompts, decoder, max_new_tokens=tokens, seed=seed)
-    return sum(us.find_loop(out.tokens) is not None for out in outs) / len(outs)
 
 
 # ---- greedy_trigram
@@ -82,16 +85,15 @@ def greedy_trigram(seed: int, quick: bool, progress: Progress) -> Numbers:
     walks = [walk(following, (one, two)) for one in range(size) for two in range(size)]
     starts = [pairs[int(at)].tolist() for at in torch.randperm(len(pairs))[:40]]
     most = max(steps for steps, _ in walks)
-    length = 3 * most + 12
-    never = us.MinLength(length)  # EOS would end the loop
+    texts = {it: continue_texts(model, starts, it, 3 * most + 12, seed) for it in (us.Greedy, us.Sample)}
     return {
         "V": size,
         "bound, V² + 1": size**2 + 1,
         "pairs before one comes again, most": most,
         "pairs before one comes again, mean": sum(steps for steps, _ in walks) / len(walks),
         "length of the circle, mean": sum(circle for _, circle in walks) / len(walks),
-        "greedy texts that end in a circle": loop_share(model, starts, us.Greedy(never), length, seed),
-        "sampled texts that end in a circle": loop_share(model, starts, us.Sample(never), length, seed),
+        "greedy texts that end in a circle": mean(loops(texts[us.Greedy])),
+        "sampled texts that end in a circle": mean(loops(texts[us.Sample])),
         "steps": sorted(float(steps) for steps, _ in walks)[:: max(1, len(walks) // 200)],
     }
 
@@ -101,17 +103,14 @@ def greedy_trigram(seed: int, quick: bool, progress: Progress) -> Numbers:
 BETAS = (1.0, 1.5, 2.0, 4.0, 8.0, 32.0)
 
 
-def loops(model: Any, prompts: Sequence[Any], tokens: int, seed: int) -> list[list[bool]]:
+def loops_by_beta(model: Any, prompts: Sequence[Any], tokens: int, seed: int) -> list[list[float]]:
     """Return for every β, and last for greedy search, whether the text of each prompt ends in a loop."""
-    never = us.MinLength(tokens)  # a text that ends cannot loop
-    decoders: list[Any] = [*(us.Sample(never, us.Temperature(1 / beta)) for beta in BETAS), us.Greedy(never)]
-    return [
-        [
-            us.find_loop(out.tokens) is not None
-            for out in us.generate(model, prompts, decoder, max_new_tokens=tokens, seed=seed)
-        ]
-        for decoder in decoders
-    ]
+    decoders = [*(partial(_tempered, beta) for beta in BETAS), us.Greedy]
+    return [loops(continue_texts(model, prompts, decoder, tokens, seed)) for decoder in decoders]
+
+
+def _tempered(beta: float, never: us.MinLength) -> us.Sample:
+    return us.Sample(never, us.Temperature(1 / beta))
 
 
 @claim(
@@ -155,15 +154,14 @@ def loop_rate(seed: int, quick: bool, progress: Progress) -> Numbers:
     """
     trigram = train_trigram(seed, 60, 60 if quick else 400)
     pairs = [[4 + (seed + 7 * at) % 60, 4 + (3 * at) % 60] for at in range(24 if quick else 100)]
-    found = {"trigram": loops(trigram, pairs, 100 if quick else 200, seed)}
+    found = {"trigram": loops_by_beta(trigram, pairs, 100 if quick else 200, seed)}
     progress(0.5)
     model = us.load("bible")
     prompts = prompts_of(model, 6 if quick else 16, seed)
-    found["Transformer"] = loops(model, prompts, 60 if quick else 128, seed)
-    curves = {name: [sum(row) / len(row) for row in rows] for name, rows in found.items()}
+    found["Transformer"] = loops_by_beta(model, prompts, 60 if quick else 128, seed)
+    curves = {name: [mean(row) for row in rows] for name, rows in found.items()}
     numbers: dict[str, float] = {}
     for name, curve in curves.items():
         numbers |= {**points("{}, β = {:g}", BETAS, {name: curve}), f"{name}, greedy": curve[-1]}
     cold, warm = found["Transformer"][BETAS.index(8)], found["Transformer"][BETAS.index(1)]
-    effect = [float(one) - float(two) for one, two in zip(cold, warm, strict=True)]
-    return {"effect": effect, **numbers, "β": [*BETAS, 128.0], **curves}
+    return {"effect": differences(cold, warm), **numbers, "β": [*BETAS, 128.0], **curves}

@@ -5,41 +5,20 @@ SmolLM2 has 135 million parameters, as many as the GPT-2 of several of the paper
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from random import Random
 from typing import Any
 
 import unspool as us
 from unspool.decode.search import TokenF1
 from unspool.evaluate.confidence_calibration import pair_calibration
-from unspool.evaluate.diversity import rep_n
 from unspool.evaluate.reference_overlap import overlap
 from unspool.lab.claim import LECTURE, PROBLEMS, Numbers, Progress, claim, tracked
 from unspool.lab.inputs import human_texts, path_of, smollm2, test_pairs
-from unspool.lab.small_models import differences, held_out, mean
+from unspool.lab.small_models import continue_texts, differences, held_out, loops, mean, repetition
 from unspool.plots.seeds import bars, chart, lines
 
 PROMPT, TOKENS = 32, 128
 SMOLLM2 = ("smollm2", "texts.jsonl")
-Tokens = Sequence[int]
-
-
-def continue_texts(
-    model: Any, prompts: Sequence[Tokens], decoder: Any, tokens: int, seed: int
-) -> list[tuple[int, ...]]:
-    """Return the tokens after each prompt; `decoder` receives the transform that forbids the end."""
-    outs = us.generate(model, list(prompts), decoder(us.MinLength(tokens)), max_new_tokens=tokens, seed=seed)
-    return [out.tokens for out in outs]
-
-
-def repetition(texts: Sequence[Tokens]) -> list[float]:
-    """Return the share of repeated 4-grams of each text."""
-    return [rep_n(text, 4) for text in texts]
-
-
-def loops(texts: Sequence[Tokens]) -> list[float]:
-    """Return for each text whether it ends in a loop."""
-    return [float(us.find_loop(text) is not None) for text in texts]
 
 
 # ---- real_degeneration

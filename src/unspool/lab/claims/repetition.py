@@ -16,7 +16,16 @@ import unspool as us
 from unspool.data.known_languages import FullSupport, ZipfMarkov
 from unspool.diagnose.exposure_bias import true_exposure
 from unspool.lab.claim import LECTURE, Numbers, Progress, claim, points, tracked
-from unspool.lab.small_models import TRANSFORMER_LM, differences, excess_loss, language, mean, train_model
+from unspool.lab.small_models import (
+    TRANSFORMER_LM,
+    continue_texts,
+    differences,
+    excess_loss,
+    language,
+    loops,
+    mean,
+    train_model,
+)
 from unspool.plots.seeds import bars, chart, lines
 
 SOURCE = f"{LECTURE}, Is argmax the right decoding objective? Hypotheses"
@@ -35,10 +44,9 @@ def beginnings(truth: Any, count: int, length: int, seed: int) -> list[tuple[int
     return found
 
 
-def greedy_loops(model: Any, prompts: Sequence[Any], tokens: int) -> list[float]:
+def greedy_loops(model: Any, prompts: Sequence[Any]) -> list[float]:
     """Return for the greedy continuation of each prompt, without an end, whether it ends in a loop."""
-    outs = us.generate(model, list(prompts), us.Greedy(us.MinLength(tokens)), max_new_tokens=tokens)
-    return [float(us.find_loop(out.tokens) is not None) for out in outs]
+    return loops(continue_texts(model, prompts, us.Greedy, TOKENS, 0))
 
 
 # ---- loops_by_size
@@ -89,7 +97,7 @@ def loops_by_size(seed: int, quick: bool, progress: Progress) -> Numbers:
     for width in tracked(WIDTHS, progress):
         shape = {**TRANSFORMER_LM, "width": width, "inner_width": 2 * width}
         model = train_model(data, shape, 10 if quick else 300, seed)
-        curves["loops"].append(mean(greedy_loops(model, prompts, TOKENS)))
+        curves["loops"].append(mean(greedy_loops(model, prompts)))
         curves["nats a token above the truth"].append(
             excess_loss(model, truth, 4 if quick else 60, 500 + seed)
         )
@@ -139,15 +147,9 @@ def loops_by_prefix(seed: int, quick: bool, progress: Progress) -> Numbers:
     progress(0.5)
     right = beginnings(truth, 4 if quick else 60, LENGTH, seed)
     more = LENGTH - 4
-    outs = us.generate(
-        model,
-        [prompt[:5] for prompt in right],
-        us.Sample(us.MinLength(more)),
-        max_new_tokens=more,
-        seed=seed,
-    )
-    own = [(*prompt[:5], *out.tokens) for prompt, out in zip(right, outs, strict=True)]
-    found = {"own": greedy_loops(model, own, TOKENS), "right": greedy_loops(model, right, TOKENS)}
+    texts = continue_texts(model, [prompt[:5] for prompt in right], us.Sample, more, seed)
+    own = [(*prompt[:5], *text) for prompt, text in zip(right, texts, strict=True)]
+    found = {"own": greedy_loops(model, own), "right": greedy_loops(model, right)}
     (gap,) = true_exposure(model, truth, (LENGTH,), texts=20 if quick else 200, seed=seed).points
     return {
         "effect": mean(differences(found["own"], found["right"])),
@@ -214,7 +216,7 @@ def loops_by_data(seed: int, quick: bool, progress: Progress) -> Numbers:
             file.write_text("\n".join(rows), encoding="utf-8")
             data, words = {"kind": "lines", "train": str(file)}, {"kind": "words"}
             model = train_model(data, TRANSFORMER_LM, 10 if quick else 300, seed, tokenizer=words)
-            found.append(mean(greedy_loops(model, prompts, TOKENS)))
+            found.append(mean(greedy_loops(model, prompts)))
     return {
         "effect": found[SHARES.index(0.2)] - found[0],
         **points("share {1}: {0}", SHARES, {"loops": found}),
