@@ -5,6 +5,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
+from transformers.utils import logging
 
 import unspool as us
 from unspool.integrations.huggingface.loading import convert_tokenizer, load_folder
@@ -96,6 +97,16 @@ def test_a_folder_gives_the_same_log_probabilities(families, family, tmp_path):
     want = type(model)(families[family], None).start([[5, 6, 2]])[0].logp_NV
     torch.testing.assert_close(outputs, want)
     assert model.tokenizer is None
+
+
+def test_loading_a_folder_writes_nothing_and_leaves_the_settings_of_transformers(families, tmp_path, capfd):
+    families["opt"].save_pretrained(tmp_path)
+    before = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    capfd.readouterr()
+    load_folder(tmp_path, CPU, torch.float32)
+    assert capfd.readouterr() == ("", "")
+    assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == before
+    assert before[1]
 
 
 def test_a_folder_is_loaded_in_the_given_dtype(families, tmp_path):

@@ -128,13 +128,16 @@ def _read(library: Any, folder: Path, dtype: torch.dtype) -> tuple[Any, Any]:
 
 @contextmanager
 def _quiet_logging(library: Any) -> Iterator[None]:
-    """Suppress the tables of missing tensors that transformers logs."""
-    before = library.logging.get_verbosity()
+    """Suppress the tables of missing tensors that transformers logs, and its progress bar."""
+    before, has_bar = library.logging.get_verbosity(), library.logging.is_progress_bar_enabled()
     library.logging.set_verbosity_error()
+    library.logging.disable_progress_bar()
     try:
         yield
     finally:
         library.logging.set_verbosity(before)
+        if has_bar:
+            library.logging.enable_progress_bar()
 
 
 def _reason(error: Exception) -> str:
