@@ -34,19 +34,23 @@ DECODERS = (
     "Sample(RepetitionPenalty(1.3), XTC(), MinLength(20))",
     "Greedy(BadWords(('God',)))",
 )
+UNIFORM = "Sample(Temperature(1000000000.0))"
+"""All tokens are equally probable, so that a text depends on its random stream alone."""
 FAULTS = {
     "Sample(LogitBias({5000: 1.0}))": "LogitBias.bias holds the token ids [5000]",
     "Sample(BasisAware(0.1, rank=5000))": "BasisAware.rank is 5000",
 }
 
 
-def asked(prompts, decoders, **others):
+def asked(prompts, decoders, seeds=None, **others):
     """(prompt, SamplingParams) of every request; a decoder may be None."""
     from vllm import SamplingParams
 
     extra = [None if decoder is None else {"unspool": decoder} for decoder in decoders]
+    seeds = range(len(extra)) if seeds is None else seeds
     return prompts, [
-        SamplingParams(max_tokens=LENGTH, seed=seed, extra_args=it, **others) for seed, it in enumerate(extra)
+        SamplingParams(max_tokens=LENGTH, seed=seed, extra_args=it, **others)
+        for seed, it in zip(seeds, extra, strict=True)
     ]
 
 
@@ -80,6 +84,11 @@ def write(runner, folder, blocks):
         said["theirs"] = texts(*asked(ids[:2], [None] * 2, temperature=0.0))
         said["mixed"] = texts(*asked(ids[:5], ["Greedy()", None, DECODERS[1], *FAULTS]))
         said["n"] = texts(*asked(ids[:1], [DECODERS[1]], n=3))
+        for order, some in {"one seed": ids, "reversed": ids[::-1], "alone": ids[:1]}.items():
+            said[order] = texts(*asked(some, [UNIFORM] * len(some), [7] * len(some)))
+        said["no seed"] = [
+            text for _ in range(2) for text in texts(*asked(ids[:1] * 4, [UNIFORM] * 4, [None] * 4))
+        ]
         for refused in (["Beam(4)"], ["Sample(Tpo(0.9))"]):
             try:
                 texts(*asked(ids[:1], refused))
@@ -142,6 +151,18 @@ def test_different_decoders_in_one_batch(run, model):
 
 def test_outputs_of_one_request_have_consecutive_seeds(run, model):
     assert run[1]["n"] == [wanted(model, DECODERS[1], 0, seed) for seed in range(3)]
+
+
+def test_prompts_with_one_seed_have_independent_streams_in_any_batch_and_order(run, model):
+    texts = [wanted(model, UNIFORM, it, 7) for it in range(len(PROMPTS))]
+    assert len({text[0] for text in texts}) > 3
+    assert run[1]["one seed"] == texts
+    assert run[1]["reversed"] == texts[::-1]
+    assert run[1]["alone"] == texts[:1]
+
+
+def test_without_a_seed_every_request_differs(run):
+    assert len(set(map(tuple, run[1]["no seed"]))) == 8
 
 
 def test_invalid_decoders_are_rejected_and_the_engine_continues(run, model):
