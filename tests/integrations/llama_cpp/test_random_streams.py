@@ -23,7 +23,7 @@ PROMPTS = [
 ]
 UNIFORM = us.Sample(us.Temperature(1e9))
 REAL = us.Sample(us.TopP(0.95))
-ROUNDING = 0.01
+ROUNDING = 0.005
 """Of a cumulative probability: llama.cpp's cache is in half precision."""
 
 
