@@ -16,13 +16,24 @@ from unspool.engine.weight_formats import (
     Q4_0,
     Q4_1,
     Q4_K,
+    Q5_0,
+    Q5_1,
     Q5_K,
     Q6_K,
     Q8_0,
     WeightFormat,
 )
 
-HALVES = {Q8_0: [0], Q4_0: [0], Q4_1: [0, 2], Q4_K: [0, 2], Q5_K: [0, 2], Q6_K: [208]}
+HALVES = {
+    Q8_0: [0],
+    Q4_0: [0],
+    Q4_1: [0, 2],
+    Q5_0: [0],
+    Q5_1: [0, 2],
+    Q4_K: [0, 2],
+    Q5_K: [0, 2],
+    Q6_K: [208],
+}
 """Where the float16 scales of a block are."""
 
 

@@ -4,7 +4,7 @@ import torch
 from gguf.constants import GGMLQuantizationType
 from gguf.quants import dequantize
 
-from unspool.engine.weight_formats import GGML, INT8, Q4_0, Q4_1, Q4_K, Q5_K, Q6_K, Q8_0
+from unspool.engine.weight_formats import GGML, INT8, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0
 
 
 def half(number):
@@ -34,6 +34,17 @@ def test_hand_computed_q4_1():
         0.0,
         *[-1.0] * 15,
     ]
+
+
+def test_hand_computed_q5_0():
+    # every fifth bit but that of number 16 is set; codes count from −16
+    fifth = [0xFF, 0xFF, 0xFE, 0xFF]
+    assert unpacked(Q5_0, [*half(0.5), *fifth, 0xF9, *[0] * 15]) == [4.5, *[0.0] * 15, -0.5, *[0.0] * 15]
+
+
+def test_hand_computed_q5_1():
+    numbers = unpacked(Q5_1, [*half(0.5), *half(-1.0), 1, 0, 0, 0, 0x21, *[0] * 15])
+    assert numbers == [7.5, *[-1.0] * 15, 0.0, *[-1.0] * 15]
 
 
 def test_hand_computed_q4_k():
