@@ -1,7 +1,6 @@
 """Transforms: reshape the scores of every row before a token is drawn. They apply in the order given."""
 
 from unspool.decode.transforms.biases import BadWords, LogitBias, SequenceBias
-from unspool.decode.transforms.feedback import AdaptiveP, Mirostat
 from unspool.decode.transforms.forced_tokens import ForcedBOS, ForcedEOS, MinLength, ThinkingBudget
 from unspool.decode.transforms.grammar import Grammar
 from unspool.decode.transforms.nucleus import MinK, TailFree, TopH, TopP, Typical
@@ -13,7 +12,13 @@ from unspool.decode.transforms.penalties import (
     RepetitionPenalty,
 )
 from unspool.decode.transforms.scores import Truncation as Truncation
-from unspool.decode.transforms.temperature import DynamicTemperature, QuadraticSmoothing, Temperature
+from unspool.decode.transforms.temperature import (
+    AdaptiveP,
+    DynamicTemperature,
+    Mirostat,
+    QuadraticSmoothing,
+    Temperature,
+)
 from unspool.decode.transforms.thresholds import XTC, Epsilon, Eta, Kappa, MinP, PLess, TopA, TopK, TopNSigma
 
 TRANSFORMS: dict[str, type] = {
