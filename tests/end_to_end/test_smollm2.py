@@ -26,7 +26,7 @@ NEW = 24
 
 @pytest.fixture(scope="module")
 def model():
-    return us.load("smollm2")
+    return us.load("smollm2", weights="float32")
 
 
 @pytest.fixture(scope="module")

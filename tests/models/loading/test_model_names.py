@@ -12,6 +12,8 @@ from tokenizers import models
 
 import unspool as us
 from unspool import config
+from unspool.engine import engine_choice
+from unspool.engine.stored_weights import StoredMatrix
 from unspool.models.encoders import RNNEncoderConfig
 from unspool.models.labelling import ClassifierConfig
 from unspool.models.loading import load, model_names, save
@@ -70,7 +72,36 @@ def test_load_a_gguf_file(make_hf_model, write_gguf, weights):
     assert model.tokenizer.eos_ids == {0}
 
 
-def test_load_a_gguf_file_of_any_name_without_a_tokenizer(make_hf_model, write_gguf):
+def stored_matrices(model):
+    return [part for part in model.modules() if isinstance(part, StoredMatrix)]
+
+
+@pytest.mark.parametrize("kind", ["F32", "F16", "Q8_0", "Q4_0"])
+def test_a_gguf_file_runs_as_it_is_stored_by_default(make_hf_model, write_gguf, kind):
+    model = load(write_gguf(make_hf_model("Llama"), "llama", kind=kind))
+    assert (model.engine, bool(stored_matrices(model))) == ("compiled", True)
+
+
+@pytest.mark.parametrize(
+    "options", [{"weights": "float32"}, {"engine": "torch"}, {"dtype": "bfloat16"}, {"device": "meta"}]
+)
+def test_a_gguf_file_becomes_float32_if_asked_for_or_if_torch_runs_it(make_hf_model, write_gguf, options):
+    model = load(write_gguf(make_hf_model("Llama"), "llama", kind="Q8_0"), **options)
+    assert not stored_matrices(model)
+    assert all(weight.requires_grad for weight in model.parameters())
+
+
+def test_a_gguf_file_that_the_compiled_engine_cannot_run_as_stored_becomes_float32(
+    make_hf_model, write_gguf, monkeypatch
+):
+    monkeypatch.setattr(engine_choice, "MAX_STACK_FLOATS", 31)
+    path = write_gguf(make_hf_model("Llama"), "llama", kind="Q8_0")
+    assert not stored_matrices(load(path))
+    asked = load(path, weights="stored")  # slow, but small
+    assert (asked.engine, bool(stored_matrices(asked))) == ("torch", True)
+
+
+def test_a_gguf_file_of_any_name_without_a_tokenizer(make_hf_model, write_gguf):
     hf = make_hf_model("GPT2")
     path = write_gguf(hf, "gpt2")
     path = path.rename(path.with_name("weights"))

@@ -124,7 +124,7 @@ def test_a_missing_bias_is_zero(source, way):
 
 
 def test_weight_format_names():
-    assert [parse_weights(name) for name in (None, *WEIGHT_FORMATS)] == ["float32", *WEIGHT_FORMATS]
+    assert [parse_weights(name) for name in (None, *WEIGHT_FORMATS)] == [None, *WEIGHT_FORMATS]
     with pytest.raises(
         ValueError, match="weights 'int4' is unknown: choose from 'stored', 'float32', 'int8'"
     ):

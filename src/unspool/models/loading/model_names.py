@@ -106,6 +106,9 @@ def load(
         )
     with memory_errors(resolved, weight_format):
         model: Any = _load_by_name(resolved, weight_format).to(parsed_device, parsed_dtype)
+    if weights is None and weight_format == "stored" and model.engine != "compiled":
+        with memory_errors(resolved, "float32"):
+            model = _load_by_name(resolved, "float32")
     if engine is not None and model.engine is not None:
         model.engine = engine
         model.engine  # noqa: B018 (raises if the engine cannot run the model)
