@@ -79,8 +79,8 @@ def _q4_1(blocks: Tensor, out: Tensor) -> None:
 def _five_bits(blocks: Tensor, out: Tensor) -> None:
     """The codes of Q5_0 and Q5_1: the last 16 bytes, and four bytes of fifth bits before them."""
     _nibbles(blocks[:, -16:], out.view(-1, 2, 16))
-    fifth = blocks[:, -20:-16].clone().view(torch.int32) >> torch.arange(32, dtype=torch.int32)
-    out.add_((fifth & 1) << 4)
+    fifth = (blocks[:, -20:-16, None] >> torch.arange(8, dtype=torch.uint8)) & 1
+    out.add_(fifth.flatten(1) << 4)
 
 
 def _q5_0(blocks: Tensor, out: Tensor) -> None:
