@@ -22,6 +22,7 @@ from unspool.decode.search import (
     ConstrainedBeam,
     ContrastiveSearch,
     DiverseBeam,
+    ExactSearch,
     Greedy,
     Sample,
     Speculative,
@@ -81,6 +82,7 @@ beam_sample = _as_custom_generate(BeamSample)
 constrained_beam = _as_custom_generate(ConstrainedBeam)
 contrastive_search = _as_custom_generate(ContrastiveSearch)
 diverse_beam = _as_custom_generate(DiverseBeam)
+exact_search = _as_custom_generate(ExactSearch)
 greedy = _as_custom_generate(Greedy)
 mbr = _as_custom_generate(MBR)
 sample = _as_custom_generate(Sample)
