@@ -174,7 +174,7 @@ class LabRoutes:
     def figure(self, name: str) -> dict[str, str]:
         """GET /playground/lab/{name}: the figure of a claim."""
         finding = self._findings.get(name)
-        if finding is None or not finding.results:
+        if finding is None or not finding.current:
             raise ApiError(404, f"no figure of {name!r:.80}: unknown claim, or not measured yet")
         try:
             from unspool.lab.report import figure_svg
