@@ -81,6 +81,8 @@ class Experiment:
     """Processor time of one seed, for the first estimate of the remaining time."""
     limits: str = ""
     """Limits of the experiment."""
+    comment: str = ""
+    """An explanation that was written after the result; it is no part of the plan."""
     needs: tuple[str, ...] = ()
     """What it reads besides this package (`inputs`)."""
     size: tuple[float, float] = (6.4, 3.0)

@@ -32,8 +32,9 @@ Each claim of the papers and lectures behind this library is a small experiment 
 smallest effect that matters, the number of seeds and what would contradict it before the runs of this page;
 all versions are in the [register]({REGISTER}). Results of earlier
 versions with seeds 1 to 3 were known when these plans were written, and a quick run (tiny sizes, seed 101)
-had been seen, so the plans are not blind. The full runs of this page have new seeds, 101 and on. Results can
-be older than the code: `unspool lab report --from docs/lab.json --json` names those that are.
+had been seen, so the plans are not blind. The full runs of this page have new seeds, 101 and on. If later
+code gives other numbers in a quick run than the code that measured, a test fails until
+`unspool lab run --stale --from docs/lab.json` has measured these claims again.
 
 - **supported** (✔): the 95 % interval of the effect lies above the smallest effect that matters
 - **contradicted** (✘): the interval lies below the registered limit, 0 unless the claim says otherwise
@@ -43,10 +44,12 @@ be older than the code: `unspool lab report --from docs/lab.json --json` names t
 Intervals come from seeds, and from prompts or texts within seeds
 ([inference.py](../src/unspool/lab/inference.py)). There is one test per claim and no correction for their
 number: an effect exactly as large as matters is called supported in about one of 40 cases. Secondary
-quantities have intervals and no verdict. All experiments are small: artificial languages, built-in models,
-and models that train for seconds; a verdict is about them. This page is written by
+quantities have intervals and no verdict. A verdict is about the models of its experiment. Most are small:
+artificial languages, built-in models, and models that train for seconds. Real models are SmolLM2 (135 million
+parameters), models of stories and a translator; [inputs.py](../src/unspool/lab/inputs.py) says what to put
+into the folder DATA. This page is written by
 
-    unspool lab run --all --jobs 2
+    unspool lab run --all --jobs 2 --data DATA
     unspool lab report --json > docs/lab.json
     unspool lab report --from docs/lab.json --markdown docs/lab.md
 """
@@ -137,6 +140,7 @@ def _markdown_section(it: Finding) -> str:
         lines += [f"{MARKS[it.verdict]} **{it.verdict}**. {_registration(it)}", ""]
         lines += ["| holds if | held |", "|---|---|"]
         lines += [f"| {_cell(words)} | {held} of {seeds} seeds |" for words, held, seeds in it.parts]
+    lines += ["", f"After the result: {claim.comment}"] if claim.comment else []
     if it.current:
         lines += ["", f"![{title}: {_cell(claim.statement)}]({FIGURES}/{claim.name}.svg)", ""]
         lines += ["| measured | mean (95 % interval over seeds) | least to most |", "|---|---|---|"]
