@@ -9,7 +9,7 @@
     Granite                   factors on embeddings, scores, branches and logits
     Gemma 2, 3                norms before and after every branch (stored as gain − 1), embeddings × √D,
                               another score scale, sliding windows; Gemma 2 caps scores and logits
-                              (`heads.elementwise`), Gemma 3 has qk-norm and another rotary base in windows
+                              (`heads.nonlinear`), Gemma 3 has qk-norm and another rotary base in windows
 
 Sliding-window attention covers every layer of Mistral and Phi-3, elsewhere the layers in `layer_types`. The
 context is `max_position_embeddings`.
@@ -134,7 +134,6 @@ def _read_config(
 
 
 def divide_width(settings: ConfigReader, width: int, heads: int) -> int:
-    """The width of one head."""
     if width % heads:
         raise ValueError(f"{settings.source}: the width {width} is not a multiple of {heads} heads")
     return width // heads
