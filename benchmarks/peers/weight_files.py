@@ -1,9 +1,11 @@
 """The same weights in everybody's format, written once into the cache folder.
 
-    python -m peers.weight_files FILE.gguf FOLDER [PYTHON WITH LLAMA.CPP]      (generate.py does it)
+    python -m peers.weight_files FILE.gguf FOLDER [llama=PYTHON] [openvino=PYTHON] …      (generate.py does it)
 
-    original → float32 ─┬→ huggingface/            Hugging Face
+    original → float32 ─┬→ huggingface/            Hugging Face, vLLM
                         ├→ ctranslate2-float32/, ctranslate2-int8/
+                        ├→ openvino-float32/
+                        ├→ onnx-float32/, onnx-int8/, onnx-int4/
                         └→ f32.gguf, q8_0.gguf, q4_0.gguf; by llama.cpp: q4_k_m.gguf, q6_k.gguf
 
 What cannot be written is left out, and says why in a file of its name and ".missing".
@@ -16,7 +18,8 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +34,8 @@ GGUF_TYPES = ("f32", "q8_0", "q4_0")
 LLAMA_TYPES = ("q4_k_m", "q6_k")
 """Mixtures of types that llama.cpp writes."""
 CTRANSLATE2_TYPES = ("float32", "int8")
+ONNX_TYPES = {"float32": "fp32", "int8": "int8", "int4": "int4"}
+"""With their names in the builder of ONNX Runtime GenAI."""
 FLOAT32_BYTES = 4.0
 INT8_BYTES = 1 + 4 / 64
 """Of a weight of unspool's int8: its own byte, and its share of a float32 scale for 64 of them."""
@@ -69,27 +74,38 @@ def converted_bytes(file: Path, each: float) -> int:
     return round(sum(math.prod(tensor.shape) for tensor in read_tensors(file)) * each)
 
 
-def write_in_process(source: Path, folder: Path, llama_python: str | None = None) -> None:
+def write_in_process(source: Path, folder: Path, pythons: Mapping[str, str] | None = None) -> None:
     """`write_all` in a process of its own, so that its memory is free afterwards."""
     command = [sys.executable, "-m", "peers.weight_files", str(source), str(folder)]
-    command += [] if llama_python is None else [llama_python]
+    command += [f"{peer}={python}" for peer, python in (pythons or {}).items()]
     here = Path(__file__).resolve().parents[1]
     subprocess.run(command, cwd=here, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
 
 
-def write_all(source: Path, folder: Path, llama_python: str | None = None) -> None:
+def write_all(source: Path, folder: Path, pythons: Mapping[str, str]) -> None:
+    """Write every format; some need the Python of the engine that reads them."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in GGUF_TYPES:
         unless_there(folder / f"{name}.gguf", lambda path, name=name: _write_gguf(source, path, name))
-    for name in LLAMA_TYPES if llama_python is not None else ():
+    for name in LLAMA_TYPES if "llama" in pythons else ():
         unless_there(
-            folder / f"{name}.gguf", lambda path, name=name: _quantise(folder, path, name, llama_python)
+            folder / f"{name}.gguf", lambda path, name=name: _quantise(folder, path, name, pythons["llama"])
         )
-    unless_there(folder / "huggingface", lambda path: _write_huggingface(source, path))
+    huggingface = folder / "huggingface"
+    unless_there(huggingface, lambda path: _write_huggingface(source, path))
     for name in CTRANSLATE2_TYPES:
         unless_there(
             folder / f"ctranslate2-{name}",
-            lambda path, name=name: _write_ctranslate2(folder / "huggingface", path, name),
+            lambda path, name=name: _write_ctranslate2(huggingface, path, name),
+        )
+    if "openvino" in pythons:
+        unless_there(
+            folder / "openvino-float32", lambda path: _write_openvino(huggingface, path, pythons["openvino"])
+        )
+    for name in ONNX_TYPES if "onnxruntime" in pythons else ():
+        unless_there(
+            folder / f"onnx-{name}",
+            lambda path, name=name: _write_onnx(huggingface, path, name, pythons["onnxruntime"]),
         )
 
 
@@ -158,5 +174,32 @@ def _write_ctranslate2(huggingface: Path, path: Path, precision: str) -> None:
         TransformersConverter(str(huggingface)).convert(str(folder), quantization=quantised, force=True)
 
 
+def _write_openvino(huggingface: Path, path: Path, python: str) -> None:
+    export = ["export", "openvino", "--task", "text-generation-with-past", "--weight-format", "fp32"]
+    _write_elsewhere(
+        path, lambda folder: [python, "-m", OPTIMUM, *export, "--model", str(huggingface), str(folder)]
+    )
+
+
+def _write_onnx(huggingface: Path, path: Path, precision: str, python: str) -> None:
+    builder = [python, "-m", "onnxruntime_genai.models.builder", "-i", str(huggingface), "-e", "cpu"]
+    with tempfile.TemporaryDirectory() as cache:
+        options = ["-p", ONNX_TYPES[precision], "-c", cache]
+        _write_elsewhere(path, lambda folder: [*builder, *options, "-o", str(folder)])
+
+
+OPTIMUM = "optimum.commands.optimum_cli"
+
+
+def _write_elsewhere(path: Path, command: Callable[[Path], list[str]]) -> None:
+    """Write a folder by a command; what it said last is the reason where it fails."""
+    from unspool.io import new_folder
+
+    with new_folder(path) as folder:
+        done = subprocess.run(command(folder), capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError((done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1])
+
+
 if __name__ == "__main__":
-    write_all(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:])
+    write_all(Path(sys.argv[1]), Path(sys.argv[2]), dict(it.split("=", 1) for it in sys.argv[3:]))
