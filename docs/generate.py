@@ -145,10 +145,10 @@ def _without_keys(text: str) -> str:
 
 
 def decoder_names(root: Path) -> set[str]:
-    """Names that the package `decode` exports: its imports for type checkers."""
-    init = root / PACKAGE / "decode/__init__.py"
-    tree = ast.parse(init.read_text(encoding="utf-8") if init.is_file() else "")
-    return {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
+    """Names that the package `decode` and its packages import from their modules."""
+    inits = (root / PACKAGE / "decode").glob("**/__init__.py")
+    nodes = [node for init in inits for node in ast.walk(ast.parse(init.read_text(encoding="utf-8")))]
+    return {alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
 
 
 def _place(technique: Technique, root: Path) -> str:

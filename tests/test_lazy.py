@@ -27,7 +27,8 @@ def package(monkeypatch, tmp_path):
     (tmp_path / "late" / "__init__.py").write_text(SOURCE)
     monkeypatch.syspath_prepend(tmp_path)
     yield importlib.import_module("late")
-    del sys.modules["late"]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "late"]:
+        del sys.modules[name]
 
 
 def test_exports_are_the_imports_for_type_checkers(package):
@@ -35,6 +36,19 @@ def test_exports_are_the_imports_for_type_checkers(package):
     assert package.__all__ == ["Fraction", "nothing", "sqrt"]
     assert {"Fraction", "nothing", "sqrt", "__version__"} <= set(dir(package))
     assert "TYPE_CHECKING" not in dir(package)
+
+
+def test_a_star_stands_for_the_names_that_a_package_imports(package, tmp_path):
+    star = "if TYPE_CHECKING:\n    from late.names import *\n__all__, __getattr__, __dir__ = lazy_exports(__name__)\n"
+    (tmp_path / "late" / "names").mkdir()
+    (tmp_path / "late" / "names" / "__init__.py").write_text("from math import floor\nPI = 3\n")
+    (tmp_path / "late" / "stars.py").write_text(
+        f"from typing import TYPE_CHECKING\n{SOURCE.splitlines()[3]}\n{star}"
+    )
+    stars = importlib.import_module("late.stars")
+    assert stars.__all__ == ["floor"]
+    assert stars.floor(1.5) == 1
+    assert "late.names" in sys.modules
 
 
 def test_a_name_is_looked_up_once(package):

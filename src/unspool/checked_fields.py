@@ -81,6 +81,7 @@ def as_number(
     advice: str = "",
 ) -> float:
     """A finite number between the limits, as an int or float."""
+    value = value.tolist() if getattr(value, "ndim", None) == 0 else value  # an array without dimensions
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} is {shown(value)}, but must be a number. {advice}".rstrip())
     try:

@@ -7,8 +7,8 @@
     __all__, __getattr__, __dir__ = lazy_exports(__name__)
 
 The imports for type checkers are the only list of the names; `lazy_exports` parses them from the source.
-(`x as x` tells type checkers that a name is public.) A submodule of the package becomes an attribute but is
-not part of `__all__`.
+(`x as x` tells type checkers that a name is public; `from package import *` stands for all names that this
+package imports.) A submodule of the package becomes an attribute but is not part of `__all__`.
 
 An exported name must differ from the package's module names: Python binds a submodule to its name on import,
 which would replace the exported object.
@@ -22,6 +22,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
@@ -80,5 +81,13 @@ def declared_imports(module: ModuleType) -> dict[str, str]:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             for statement in node.body:
                 assert isinstance(statement, ast.ImportFrom)
-                origins |= {alias.name: str(statement.module) for alias in statement.names}
+                names, origin = [alias.name for alias in statement.names], str(statement.module)
+                origins |= dict.fromkeys(_names_of_package(origin) if names == ["*"] else names, origin)
     return origins
+
+
+def _names_of_package(package: str) -> list[str]:
+    """The names that a package imports from its modules."""
+    source = find_spec(package).loader.get_source(package)  # type: ignore[union-attr]
+    imports = [node for node in ast.parse(source).body if isinstance(node, ast.ImportFrom)]
+    return [alias.name for node in imports for alias in node.names]

@@ -136,11 +136,11 @@ def test_tokens_without_probability_change_nothing(model):
         (lambda t, p: t.accepts(p * np.nan, 0, tau=0.1), ValueError, "contains nan"),
         (lambda t, p: t.accepts(-p, 0, tau=0.1), ValueError, "log-probabilities"),
         (lambda t, p: t.accepts(2 * p, 0, tau=0.1), ValueError, "sums to 2"),
-        (lambda t, p: t.accepts(p, 0, tau=1.0), ValueError, "between 0 and 1"),
-        (lambda t, p: t.accepts(p, 6000, tau=0.1), ValueError, "expected a token id"),
-        (lambda t, p: t.accepts(p, 1.5, tau=0.1), TypeError, "token is 1.5; expected a token id"),
-        (lambda t, p: BasisTest(np.eye(3), 4), ValueError, "between 0 and 3"),
-        (lambda t, p: BasisTest(np.eye(3), -1), ValueError, "between 0 and 3"),
+        (lambda t, p: t.accepts(p, 0, tau=1.0), ValueError, "0 < tau < 1"),
+        (lambda t, p: t.accepts(p, 6000, tau=0.1), ValueError, "token is 6000"),
+        (lambda t, p: t.accepts(p, 1.5, tau=0.1), TypeError, "token is 1.5"),
+        (lambda t, p: BasisTest(np.eye(3), 4), ValueError, "rank is 4, which is more than 3"),
+        (lambda t, p: BasisTest(np.eye(3), -1), ValueError, "rank is -1"),
     ],
 )
 def test_errors_say_what_is_wrong(model, call, error, match):
@@ -159,7 +159,7 @@ def test_a_budget_bounds_every_test(model):
     assert {verdict.decided for verdict in verdicts} == {True, False}
     assert tight.with_budget(None).step(p).verdicts(tokens, tau=0.1)[0].decided
     assert tight.with_budget(tight.budget) is tight
-    with pytest.raises(ValueError, match="or None"):
+    with pytest.raises(ValueError, match="None is no limit"):
         BasisTest(model.W, budget=0)
 
 
@@ -199,7 +199,7 @@ def test_the_mask_is_the_verdicts(step):
 
 @pytest.mark.parametrize("i", [-1, 6000])
 def test_a_token_outside_the_vocabulary_is_refused(step, i):
-    with pytest.raises(ValueError, match="0 … 5999"):
+    with pytest.raises(ValueError, match="token is"):
         step.accepts(i, tau=0.1)
 
 
@@ -211,7 +211,7 @@ def test_a_token_of_probability_zero_is_refused():
 
 
 def test_top_is_checked(step):
-    with pytest.raises(ValueError, match="at least one token"):
+    with pytest.raises(ValueError, match="None is all tokens"):
         step.mask(0.1, top=0)
 
 

@@ -142,7 +142,7 @@ def test_undecided_tokens_are_not_used_to_fit(model):
 def test_one_distribution_is_not_enough(model):
     with pytest.raises(ValueError, match="at least two"):
         BasisTest(model.W).calibrate_kappa(model.p(0)[None], (0.1,))
-    with pytest.raises(ValueError, match="between 0 and 1"):
+    with pytest.raises(ValueError, match="0 < fit < 1"):
         BasisTest(model.W).calibrate_kappa(np.stack([model.p(0)] * 2), (0.1,), fit=1.0)
 
 

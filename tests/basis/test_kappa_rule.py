@@ -41,7 +41,7 @@ def test_the_order_of_tokens_does_not_matter():
 
 
 def test_m_is_checked():
-    with pytest.raises(ValueError, match="at least 1"):
+    with pytest.raises(ValueError, match="whole number ≥ 1"):
         kappa([1.0], 0)
 
 

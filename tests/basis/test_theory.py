@@ -20,11 +20,11 @@ def test_tau_and_slope_agree_for_every_delta(delta):
 
 @pytest.mark.parametrize("tau", [0, 1, -0.1, 1.5, float("nan")])
 def test_a_tau_outside_is_refused(tau):
-    with pytest.raises(ValueError, match="strictly between 0 and 1"):
+    with pytest.raises(ValueError, match="0 < tau < 1"):
         check_tau(tau)
 
 
 @pytest.mark.parametrize("delta", [0, -1, float("inf"), float("nan")])
 def test_a_delta_outside_is_refused(delta):
-    with pytest.raises(ValueError, match="positive, finite"):
+    with pytest.raises(ValueError, match="a finite number, 0 < delta"):
         tau_from_delta(delta)

@@ -47,6 +47,8 @@ def test_number_accepts_what_lies_within_the_bounds():
     assert (type(half), half) == (float, 0.5)
     assert as_number("MinP.m", 0, at_least=0, at_most=1, advice="-") == 0
     assert as_number("X.y", -5.5, advice="-") == -5.5
+    for one in (Fraction(1), np.array(1.0), torch.tensor(1.0)):
+        assert as_number("X.y", one, above=0) == 1
 
 
 @pytest.mark.parametrize("value", [0, -0.1, 1.0001, math.nan, math.inf, -math.inf])
@@ -62,7 +64,7 @@ def test_number_without_bounds_still_refuses_infinity():
         as_number("X.y", math.inf, advice="Mend it.")
 
 
-@pytest.mark.parametrize("value", ["0.9", None, True, [0.9]])
+@pytest.mark.parametrize("value", ["0.9", None, True, [0.9], 1j, np.array([1.0]), np.array("x")])
 def test_number_refuses_what_is_no_number(value):
     with pytest.raises(TypeError, match=r"TopP\.p is .* must be a number"):
         as_number("TopP.p", value, above=0, advice="-")

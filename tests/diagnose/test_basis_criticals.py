@@ -5,7 +5,7 @@ import torch
 import unspool as us
 from unspool.basis import BasisTest
 from unspool.decode.picks import EtaTau, NucleusTau
-from unspool.diagnose.critical_settings import RTOL, BasisCriticals, Positions, basis_criteria
+from unspool.diagnose.matched_thresholds import RTOL, BasisCriticals, Positions, basis_criteria
 
 W = torch.tensor([[0.55], [0.71], [0.29]])
 LOGP = (2.55 * W[:, 0]).log_softmax(-1)  # p = 0.331, 0.498, 0.171

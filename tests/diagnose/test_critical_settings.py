@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 import unspool as us
-from unspool.diagnose.critical_settings import CRITERIA, Positions, criteria, eta_of
+from unspool.diagnose.matched_thresholds import CRITERIA, Positions, criteria, eta_of
 
 P = [0.5, 0.2, 0.2, 0.1]
 H = -(0.5 * log(0.5) + 0.4 * log(0.2) + 0.1 * log(0.1))

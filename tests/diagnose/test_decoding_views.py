@@ -4,15 +4,14 @@ import pytest
 import torch
 
 import unspool as us
-from unspool.decode.search.sampling import reshape
 from unspool.diagnose.decoding_views import (
     MAX_MAP_TOKENS,
     attention_map,
     beam_tree,
     next_token,
-    token_rules,
-    view_pick,
+    view_next,
 )
+from unspool.evaluate.exact_support import NextTokens, next_tokens
 from unspool.interfaces import Step
 from unspool.models.rnn_models import RNNSeq2SeqConfig
 from unspool.testing import bigram, random_table
@@ -102,8 +101,7 @@ STEP = Step(torch.tensor([P]).log())
 
 
 def fates(search, tokens=(0, 1, 2, 3)):
-    rules, pick = token_rules(search)
-    return view_pick(pick, reshape(STEP, [None], rules), STEP, tokens)
+    return view_next(NextTokens(search.transforms, search.pick), STEP, [None], tokens)
 
 
 def test_a_truncation_by_hand():
@@ -127,15 +125,15 @@ def test_what_is_kept_are_the_survivors(rule):
 
 
 def test_a_search_of_whole_texts_is_refused():
-    with pytest.raises(ValueError, match=r"Beam\(3\) does not choose token by token.*Greedy or a Sample"):
-        token_rules(us.Beam(3))
+    with pytest.raises(TypeError, match=r"Beam\(3\) does not choose token by token.*Sample or a Greedy"):
+        next_tokens(us.Beam(3), None, None)
 
 
 def basis_aware(pick, logp_1V, W_VD, rules=()):
     known = type("Known", (), {"output_matrix": W_VD})()
     bound = pick.bind(known, rules)
     step = Step(logp_1V)
-    return bound, view_pick(bound, reshape(step, [None], rules), step, range(len(W_VD)))
+    return bound, view_next(NextTokens(rules, bound), step, [None], range(len(W_VD)))
 
 
 def test_basis_aware_says_what_was_proved_below_the_threshold():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from unspool.diagnose.critical_settings import Criterion, StrictestSettings, share_interval
+from unspool.diagnose.matched_thresholds import Criterion, StrictestSettings, share_interval
 
 EPSILON = Criterion("epsilon", "Sample(Epsilon({}))", loosest=0.0)
 TOP_P = Criterion("top-p", "Sample(TopP({}))", loosest=1.0)

@@ -8,7 +8,7 @@ import torch
 
 import unspool as us
 from unspool.decode.transforms import TRANSFORMS, Truncation
-from unspool.diagnose.critical_settings import Positions, criteria
+from unspool.diagnose.matched_thresholds import Positions, criteria
 
 WIDTH = 3
 

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from unspool.evaluate.reference_overlap import overlap_measures
-from unspool.evaluate.significance import bootstrap, resample_counts
-from unspool.evaluate.summed_measure import mean_of, ratio_of
+from unspool.evaluate.significance import bootstrap, mean_of, ratio_of, resample_counts
 
 
 def test_two_texts_by_hand():

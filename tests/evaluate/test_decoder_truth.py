@@ -99,5 +99,5 @@ def test_a_mismatched_model_or_language_raises():
         decoder_truth(us.Greedy(), coin, LANGUAGE)
     with pytest.raises(TypeError, match=r"one of unspool\.data\.known_languages"):
         decoder_truth(us.Greedy(), coin, "agreement")
-    with pytest.raises(TypeError, match="next-token distribution"):
+    with pytest.raises(TypeError, match="token by token"):
         decoder_truth(us.Beam(2), TrueModel(LANGUAGE), LANGUAGE)

@@ -45,5 +45,5 @@ def test_basis_aware_keeps_the_tokens_that_it_draws():
 
 
 def test_a_beam_has_no_next_token():
-    with pytest.raises(TypeError, match="does not have a next-token distribution"):
+    with pytest.raises(TypeError, match="does not choose token by token"):
         of(us.Beam(3))

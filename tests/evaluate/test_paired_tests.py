@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from unspool.evaluate.reference_overlap import overlap_measures
-from unspool.evaluate.significance import approximate_randomisation
-from unspool.evaluate.summed_measure import mean_of
+from unspool.evaluate.significance import approximate_randomisation, mean_of
 
 
 def test_randomisation_against_all_swaps():

@@ -4,8 +4,7 @@ from math import inf
 
 import pytest
 
-from unspool.evaluate.comparison import Answer, DecoderRow
-from unspool.evaluate.report import html_report
+from unspool.evaluate.comparison import Answer, DecoderRow, html_report
 
 
 def row(name, *texts, logp=-1.0):

@@ -3,7 +3,7 @@ from math import exp, inf, isnan, log
 import numpy as np
 import pytest
 
-from unspool.evaluate.summed_measure import SummedMeasure, mean_of, perplexity_of, ratio_of
+from unspool.evaluate.significance import SummedMeasure, mean_of, perplexity_of, ratio_of
 
 
 def test_by_hand():

@@ -1,13 +1,14 @@
-"""Convert and check arguments: numpy arrays or torch tensors of any float type and device, and scalars."""
+"""Convert and check probabilities: numpy arrays or torch tensors of any float type and device."""
 
 from __future__ import annotations
 
 from math import inf
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from unspool.checked_fields import shown
 
 Array = NDArray[np.float64]
 Array32 = NDArray[np.float32]
@@ -28,54 +29,13 @@ def as_numpy(x: Any) -> NDArray[Any]:
     except ValueError:  # rows of different lengths
         array = np.empty(0, dtype=object)
     if array.dtype.kind not in "buif":
-        raise TypeError(f"expected an array or tensor of real numbers, got {short_repr(x)}")
+        raise TypeError(f"expected an array or tensor of real numbers, got {shown(x)}")
     return array
 
 
 def as_float64(x: Any) -> Array:
     """x as a float64 array; exact for every float type of a model."""
     return as_numpy(x).astype(np.float64, copy=False)
-
-
-def check_float(name: str, x: Any, low: float, high: float, expected: str) -> float:
-    """x as a float strictly between low and high; otherwise TypeError or ValueError."""
-    number = _as_scalar(x)
-    if isinstance(number, bool) or not isinstance(number, Real):
-        raise TypeError(f"{name} is {short_repr(x)}; expected {expected}")
-    try:
-        result = float(number)
-    except OverflowError:
-        result = inf
-    if not low < result < high:
-        raise ValueError(f"{name} is {short_repr(x)}; expected {expected}")
-    return result
-
-
-def check_int(name: str, x: Any, low: int, high: float, expected: str) -> int:
-    """x as an int from low to high; otherwise TypeError or ValueError."""
-    number = _as_scalar(x)
-    is_int = isinstance(number, Integral) and not isinstance(number, bool)
-    if not is_int or not low <= number <= high:
-        raise (ValueError if is_int else TypeError)(f"{name} is {short_repr(x)}; expected {expected}")
-    return int(number)
-
-
-def _as_scalar(x: Any) -> Any:
-    """x, or the number in an array or tensor without dimensions."""
-    return x.tolist() if getattr(x, "ndim", None) == 0 else x
-
-
-def check_token(i: Any, vocabulary: int) -> int:
-    """i as a token id below the vocabulary size."""
-    return check_int("token", i, 0, vocabulary - 1, f"a token id, 0 … {vocabulary - 1}")
-
-
-def short_repr(x: Any) -> str:
-    """A short repr of any value, for error messages."""
-    try:
-        return f"{x!r:.60}" if "\n" not in repr(x) else f"a {type(x).__name__}"
-    except Exception:  # a broken repr, or an int that is too long to print
-        return f"a {type(x).__name__}"
 
 
 def as_masses(name: str, p: Any) -> Array:

@@ -23,15 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unspool.basis.arrays import (
-    Array,
-    as_distribution,
-    as_numpy,
-    check_float,
-    check_int,
-    check_token,
-    short_repr,
-)
+from unspool.basis.arrays import Array, as_distribution, as_numpy
 from unspool.basis.calibration import Calibration, collect_verdicts
 from unspool.basis.kappa_rule import RowLengths, compute_row_lengths, kappa
 from unspool.basis.linear_program import LinearProgramSolution, solve_linear_program
@@ -42,6 +34,7 @@ from unspool.basis.solver.whitening import WhitenedMatrix, load_or_whiten
 from unspool.basis.theory import Acceptance, Rejection, Verdict, check_tau, tau_from_slope
 from unspool.basis.verifier import verify_certificate
 from unspool.basis.work import DEFAULT_BUDGET
+from unspool.checked_fields import as_int, as_number, shown
 
 # Tokens searched in parallel; more would not fit the processor's cache.
 MAX_TOKENS_PER_BATCH = 128
@@ -70,12 +63,11 @@ class BasisStep:
         return self.verdicts([i], tau=tau)[0]
 
     def verdicts(self, tokens: Iterable[int], *, tau: float) -> list[Verdict]:
-        """Test several tokens in parallel."""
         tau = check_tau(tau)
         tokens = tokens.tolist() if hasattr(tokens, "tolist") else tokens
         if isinstance(tokens, str | bytes | type) or not isinstance(tokens, Iterable):
-            raise TypeError(f"tokens is {short_repr(tokens)}; expected token ids, such as [3, 17]")
-        wanted = [check_token(i, self.distribution.vocabulary) for i in tokens]
+            raise TypeError(f"tokens is {shown(tokens)}; expected token ids, such as [3, 17]")
+        wanted = [self._check_token(i) for i in tokens]
         for i in wanted:
             if not self.distribution.p[i] > 0:
                 raise ValueError(f"token {i} has probability zero: it cannot be sampled or tested")
@@ -91,7 +83,7 @@ class BasisStep:
         dist = self.distribution
         n = dist.support
         if top is not None:
-            n = min(n, check_int("top", top, 1, inf, "at least one token, or None for all"))
+            n = min(n, as_int("top", top, at_least=1, advice="None is all tokens."))
         dist.extend_head(n)
         tokens = dist.order_N[:n]
         out_V = np.zeros(dist.vocabulary, dtype=bool)
@@ -116,9 +108,9 @@ class BasisStep:
         each certificate tightens the bracket beyond the tested c. The bracket is bisected in log c until its
         ends differ by a factor of at most 1 + rtol, or until a test is undecided.
         """
-        width = check_float("rtol", rtol, 0, 1, "the relative width of the bracket, between 0 and 1")
+        width = as_number("rtol", rtol, above=0, below=1, advice="It is the relative width of the bracket.")
         p_V = self.distribution.p
-        i = check_token(i, len(p_V))
+        i = self._check_token(i)
         low, high = p_V[i] / (1 - p_V[i]) if p_V[i] < 1 else inf, inf
         slope = 2 * low
         for _ in range(MAX_BISECTIONS):
@@ -135,6 +127,9 @@ class BasisStep:
                 break
             slope = sqrt(low * high) if high < inf else 4 * low
         return tau_from_slope(low), tau_from_slope(high)
+
+    def _check_token(self, i: Any) -> int:
+        return as_int("token", i, at_least=0, at_most=self.distribution.vocabulary - 1)
 
 
 class BasisTest:
@@ -256,5 +251,5 @@ class BasisTest:
 
 
 def _check_budget(budget: float | None) -> float:
-    expected = f"a positive number of operations ({DEFAULT_BUDGET:g} is about 1 s) or None"
-    return inf if budget is None else check_float("budget", budget, 0, inf, expected)
+    advice = f"It counts operations ({DEFAULT_BUDGET:g} is about 1 s); None is no limit."
+    return inf if budget is None else float(as_number("budget", budget, above=0, advice=advice))

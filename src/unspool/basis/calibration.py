@@ -26,9 +26,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unspool.basis.arrays import Array, Indices, as_float64, check_float, check_int, short_repr
+from unspool.basis.arrays import Array, Indices, as_float64
 from unspool.basis.kappa_rule import KappaRule, RowLengths
 from unspool.basis.theory import check_tau, slope_from_tau
+from unspool.checked_fields import as_bool, as_int, as_number, shown
 
 if TYPE_CHECKING:
     from unspool.basis.basis_test import BasisTest
@@ -79,10 +80,10 @@ def collect_verdicts(
     below τ that are drawn from p̂, as a sampler would."""
     taus = taus.tolist() if hasattr(taus, "tolist") else taus
     if not isinstance(taus, Sequence) or isinstance(taus, str | bytes) or not taus:
-        raise TypeError(f"taus is {short_repr(taus)}; expected a list of thresholds, such as [0.1, 0.5]")
+        raise TypeError(f"taus is {shown(taus)}; expected a list of thresholds, such as [0.1, 0.5]")
     taus = [check_tau(tau) for tau in taus]
-    rng = np.random.default_rng(check_int("seed", seed, 0, 2**128, "an integer from 0 to 2**128"))
-    tokens = check_int("tokens", tokens, 1, MAX_TOKENS, f"an integer from 1 to {MAX_TOKENS:,}")
+    rng = np.random.default_rng(as_int("seed", seed, at_least=0, at_most=2**128))
+    tokens = as_int("tokens", tokens, at_least=1, at_most=MAX_TOKENS)
     p_NV = as_float64(p)
     if p_NV.ndim != 2 or len(p_NV) < 2:
         raise ValueError(f"p has shape {p_NV.shape}; expected at least two distributions, (N, V)")
@@ -129,9 +130,8 @@ class ExactVerdicts:
 
     def calibrate(self, *, fit: float = 0.5, lengths: bool = True) -> Calibration:
         """Fit g to the first share `fit` of the distributions, and measure it on the others."""
-        if not isinstance(lengths, bool):
-            raise TypeError(f"lengths is {short_repr(lengths)}; expected True or False")
-        share = check_float("fit", fit, 0, 1, "the share of distributions to fit, between 0 and 1")
+        as_bool("lengths", lengths)
+        share = as_number("fit", fit, above=0, below=1, advice="It is the share of distributions to fit.")
         count = len(self.p_NV)
         first_N = np.arange(count) < min(max(round(share * count), 1), count - 1)
         rule, first_Q = self.fit_rule(first_N, lengths), first_N[self.distribution_Q]

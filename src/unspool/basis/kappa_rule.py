@@ -26,22 +26,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unspool.basis.arrays import (
-    Array,
-    Array32,
-    as_float64,
-    as_masses,
-    check_float,
-    check_int,
-    check_token,
-    short_repr,
-)
+from unspool.basis.arrays import Array, Array32, as_float64, as_masses
 from unspool.basis.theory import Verdict, slope_from_tau
+from unspool.checked_fields import as_int, as_number, set_fields, shown
 
 
 def kappa(p: ArrayLike, m: int) -> float:
     """The κ with Σ min(1, κp) = m; infinite if fewer than m tokens have p > 0."""
-    m = check_int("m", m, 1, inf, "the number of equality constraints (rank + 1), at least 1")
+    m = as_int("m", m, at_least=1, advice="It is the number of equality constraints, rank + 1.")
     p_V = as_masses("p", p)
     parted_V = np.partition(p_V, len(p_V) - m) if m < len(p_V) else p_V
     head_N = np.sort(parted_V[-m:])[::-1]
@@ -167,16 +159,16 @@ class KappaRule:
     """ℓ, the row lengths that g was fitted with; None means ℓ = 1."""
 
     def __post_init__(self) -> None:
-        m = check_int("m", self.m, 1, inf, "the number of equality constraints (rank + 1), at least 1")
-        object.__setattr__(self, "m", m)
+        advice = "It is the number of equality constraints, rank + 1."
+        set_fields(self, m=as_int("m", self.m, at_least=1, advice=advice))
         for name in ("slopes", "thresholds"):
-            given, expected = getattr(self, name), "a tuple of positive numbers, one per knot"
+            given = getattr(self, name)
             if not isinstance(given, Sequence):
-                raise TypeError(f"{name} is {short_repr(given)}; expected {expected}")
-            values = tuple(check_float(name, value, 0, inf, expected) for value in given)
-            object.__setattr__(self, name, values)
+                raise TypeError(f"{name} is {shown(given)}; expected a tuple of numbers, one per knot")
+            values = [as_number(name, one, above=0, advice="Give one for each knot.") for one in given]
+            set_fields(self, **{name: tuple(map(float, values))})
         if self.lengths is not None and not isinstance(self.lengths, RowLengths):
-            raise TypeError(f"lengths is {short_repr(self.lengths)}; expected RowLengths, or None for ℓ = 1")
+            raise TypeError(f"lengths is {shown(self.lengths)}; expected RowLengths, or None for ℓ = 1")
         is_increasing = list(self.slopes) == sorted(set(self.slopes))
         if not self.slopes or len(self.slopes) != len(self.thresholds) or not is_increasing:
             raise ValueError(
@@ -216,7 +208,7 @@ class KappaStep:
     kappa: float
 
     def accepts(self, i: int, *, tau: float) -> Verdict:
-        i = check_token(i, len(self.weighted_V))
+        i = as_int("token", i, at_least=0, at_most=len(self.weighted_V) - 1)
         weighted = float(self.weighted_V[i])
         accepted = weighted > 0 and weighted >= self.rule.threshold(tau) / self.kappa
         return Verdict(accepted, i, tau, "kappa rule", None, 0.0, inf)

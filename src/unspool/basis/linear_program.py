@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import linprog
 
-from unspool.basis.arrays import as_distribution, as_float64, check_token
+from unspool.basis.arrays import as_distribution, as_float64
 from unspool.basis.theory import slope_from_tau
+from unspool.checked_fields import as_int
 
 # HiGHS satisfies constraints and optimality to 10⁻⁷ each; θ near 1 inherits a few times that.
 TOLERANCE = 2e-6
@@ -61,7 +62,7 @@ def solve_linear_program(W: Any, p: ArrayLike, i: int, tau: float) -> LinearProg
         raise ValueError(f"W has shape {W_VR.shape}; expected (vocabulary, rank), one row per token")
     if not np.isfinite(W_VR).all():
         raise ValueError("W contains NaN or infinite entries")
-    p_V, i = as_distribution(p, len(W_VR)), check_token(i, len(W_VR))
+    p_V, i = as_distribution(p, len(W_VR)), as_int("token", i, at_least=0, at_most=len(W_VR) - 1)
     if not p_V[i] > 0:
         raise ValueError(f"token {i} has probability zero: it cannot be sampled, so there is nothing to test")
     W_VM = np.column_stack([W_VR, np.ones(len(W_VR))])

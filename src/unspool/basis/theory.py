@@ -19,12 +19,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import expm1, inf
 
-from unspool.basis.arrays import Array, Indices, check_float
+from unspool.basis.arrays import Array, Indices
+from unspool.checked_fields import as_number
 
 
 def tau_from_delta(delta: float) -> float:
     """τ = 1 − e^(−δ), the largest possible overestimation of a probability (Theorem 1)."""
-    return -expm1(-check_float("delta", delta, 0, inf, "a positive, finite bound on log p* − log p̂"))
+    return -expm1(-as_number("delta", delta, above=0, advice="It is a bound on log p* − log p̂."))
 
 
 def slope_from_tau(tau: float) -> float:
@@ -40,7 +41,7 @@ def tau_from_slope(slope: float) -> float:
 
 def check_tau(tau: float) -> float:
     """τ as a float; raises an error unless 0 < τ < 1."""
-    return check_float("tau", tau, 0, 1, "a threshold strictly between 0 and 1 (typically 0.001 … 0.5)")
+    return as_number("tau", tau, above=0, below=1, advice="Common values are 0.001 … 0.5.")
 
 
 @dataclass(frozen=True, eq=False)

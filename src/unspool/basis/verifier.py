@@ -21,16 +21,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import solve_triangular
 
-from unspool.basis.arrays import (
-    Array,
-    Indices,
-    as_distribution,
-    as_float64,
-    as_numpy,
-    check_token,
-    short_repr,
-)
+from unspool.basis.arrays import Array, Indices, as_distribution, as_float64, as_numpy
 from unspool.basis.theory import Acceptance, Rejection, check_tau
+from unspool.checked_fields import as_int, shown
 
 
 class DyadicVector:
@@ -155,7 +148,6 @@ class AcceptanceInequality:
             yield np.where(known_N, term_N, 0.0), np.where(known_N, error_N, inf)
 
     def _sum_exactly(self, rows_N: Indices) -> Fraction:
-        """The exact sum of the terms of these rows."""
         tau, dual, total = Fraction(self.tau), DyadicVector.from_floats(self.dual_M), Fraction(0)
         for start in range(0, len(rows_N), BLOCK):
             part_N = rows_N[start : start + BLOCK]
@@ -224,7 +216,6 @@ class Counterexample:
         self._reset()
 
     def exists(self) -> bool:
-        """True if the counterexample provably exists."""
         most = MAX_RESIDUAL * Fraction(float(np.abs(self.y_N).sum()))
         limits = zip(self.residual, self.max_abs_M.tolist(), strict=True)
         if not self._is_in_box() or any(abs(e) > most * Fraction(w) for e, w in limits):
@@ -354,12 +345,12 @@ def _independent_rows(A_NM: Array, order_N: Indices) -> list[int]:
 def verify_certificate(certificate: Acceptance | Rejection, W: Any, p: ArrayLike, tau: float) -> bool:
     """True if the certificate is valid for W (V, r), the matrix `BasisTest.weight` of the test."""
     if not isinstance(certificate, Acceptance | Rejection):
-        raise TypeError(f"certificate is {short_repr(certificate)}; expected an Acceptance or a Rejection")
+        raise TypeError(f"certificate is {shown(certificate)}; expected an Acceptance or a Rejection")
     W = W if hasattr(W, "shape") else as_numpy(W)
     if len(W.shape) != 2:
         raise ValueError(f"W has shape {tuple(W.shape)}; expected (vocabulary, rank), one row per token")
     p_V, tau = as_distribution(p, W.shape[0]), check_tau(tau)
-    i = check_token(certificate.token, len(p_V))
+    i = as_int("token", certificate.token, at_least=0, at_most=len(p_V) - 1)
     if isinstance(certificate, Acceptance):
         dual_M = as_float64(certificate.dual_M)
         if dual_M.shape != (W.shape[1] + 1,):

@@ -11,8 +11,23 @@ tests.
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
+from threadpoolctl import ThreadpoolController
+
 DEFAULT_BUDGET = 5e10
 """The default cost limit of one test: about a second on one core."""
+
+
+def one_blas_thread() -> Any:
+    """A context with one thread for numpy: beside torch's threads, several make products this small slow."""
+    return _thread_pools().limit(limits=1)
+
+
+@cache
+def _thread_pools() -> ThreadpoolController:
+    return ThreadpoolController()
 
 
 def factorization_cost(n: int, k: int) -> float:

@@ -105,8 +105,7 @@ def compare(args: argparse.Namespace) -> int:
     prompts = read_prompts(args)
 
     import unspool as us  # here, because it imports torch
-    from unspool.evaluate.comparison import Answer, DecoderRow
-    from unspool.evaluate.report import html_report
+    from unspool.evaluate.comparison import Answer, DecoderRow, html_report
 
     decoders = {spec: us.parse(spec) for spec in args.decoder or DEFAULT_DECODERS}
     name = model_name(args.model)

@@ -113,8 +113,7 @@ def generate_corpus(args: argparse.Namespace) -> int:
     if args.output is None:
         raise ValueError("--ray needs --output FOLDER")
     from unspool.decode.spec import parse
-    from unspool.integrations.ray.actor_pool import ray_package
-    from unspool.integrations.ray.corpus import LINES_PER_BLOCK, Corpus, read_job, run_corpus
+    from unspool.integrations.ray.corpus import LINES_PER_BLOCK, Corpus, ray_package, read_job, run_corpus
     from unspool.integrations.ray.corpus_blocks import corpus_files
 
     ray_package()

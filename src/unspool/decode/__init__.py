@@ -45,56 +45,7 @@ if TYPE_CHECKING:
         Sum as Sum,
     )
     from unspool.decode.score import Score as Score
-    from unspool.decode.search import (
-        MBR as MBR,
-        Beam as Beam,
-        BeamSample as BeamSample,
-        ChrF as ChrF,
-        ConstrainedBeam as ConstrainedBeam,
-        ContrastiveSearch as ContrastiveSearch,
-        DiverseBeam as DiverseBeam,
-        ExactSearch as ExactSearch,
-        Greedy as Greedy,
-        MaskedDiffusion as MaskedDiffusion,
-        MaskPredict as MaskPredict,
-        Sample as Sample,
-        Speculative as Speculative,
-        StochasticBeam as StochasticBeam,
-        TokenF1 as TokenF1,
-    )
-    from unspool.decode.transforms import (
-        DRY as DRY,
-        XTC as XTC,
-        AdaptiveP as AdaptiveP,
-        BadWords as BadWords,
-        DynamicTemperature as DynamicTemperature,
-        Epsilon as Epsilon,
-        Eta as Eta,
-        ForcedBOS as ForcedBOS,
-        ForcedEOS as ForcedEOS,
-        FrequencyPenalty as FrequencyPenalty,
-        Grammar as Grammar,
-        Kappa as Kappa,
-        LogitBias as LogitBias,
-        MinK as MinK,
-        MinLength as MinLength,
-        MinP as MinP,
-        Mirostat as Mirostat,
-        NoRepeatNgram as NoRepeatNgram,
-        PLess as PLess,
-        PresencePenalty as PresencePenalty,
-        QuadraticSmoothing as QuadraticSmoothing,
-        RepetitionPenalty as RepetitionPenalty,
-        SequenceBias as SequenceBias,
-        TailFree as TailFree,
-        Temperature as Temperature,
-        ThinkingBudget as ThinkingBudget,
-        TopA as TopA,
-        TopH as TopH,
-        TopK as TopK,
-        TopNSigma as TopNSigma,
-        TopP as TopP,
-        Typical as Typical,
-    )
+    from unspool.decode.search import *  # noqa: F403
+    from unspool.decode.transforms import *  # noqa: F403
 
 __all__, __getattr__, __dir__ = lazy_exports(__name__)

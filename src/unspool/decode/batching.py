@@ -42,7 +42,6 @@ class BatchScheduler:
 
     @property
     def rows(self) -> int:
-        """Number of rows of open slots."""
         return sum(len(slot.rows) for slot in self._open_slots())
 
     @property

@@ -7,14 +7,15 @@ from collections.abc import Iterator
 from typing import Any, Literal, Unpack, overload
 
 from unspool.decode.output import Output, Piece
-from unspool.decode.run import GenerationOptions, Many, One, Run
+from unspool.decode.prompts import Prompt, Prompts
+from unspool.decode.run import GenerationOptions, Run
 from unspool.interfaces import Decoder, StepModel
 
 
 @overload
 def generate(  # type: ignore[overload-overlap]  # a string is a sequence of strings to a type checker
     model: StepModel,
-    prompts: One,
+    prompts: Prompt,
     decoder: Decoder | str | None = None,
     *,
     n: Literal[1] = 1,
@@ -23,7 +24,7 @@ def generate(  # type: ignore[overload-overlap]  # a string is a sequence of str
 @overload
 def generate(  # type: ignore[overload-overlap]
     model: StepModel,
-    prompts: Many,
+    prompts: Prompts,
     decoder: Decoder | str | None = None,
     *,
     n: Literal[1] = 1,
@@ -32,7 +33,7 @@ def generate(  # type: ignore[overload-overlap]
 @overload
 def generate(  # type: ignore[overload-overlap]
     model: StepModel,
-    prompts: One,
+    prompts: Prompt,
     decoder: Decoder | str | None = None,
     *,
     n: int,
@@ -41,7 +42,7 @@ def generate(  # type: ignore[overload-overlap]
 @overload
 def generate(
     model: StepModel,
-    prompts: Many,
+    prompts: Prompts,
     decoder: Decoder | str | None = None,
     *,
     n: int,
@@ -49,7 +50,7 @@ def generate(
 ) -> list[list[Output]]: ...
 def generate(
     model: StepModel,
-    prompts: One | Many,
+    prompts: Prompt | Prompts,
     decoder: Decoder | str | None = None,
     *,
     n: int = 1,
@@ -88,7 +89,7 @@ def generate(
 
 def stream(
     model: StepModel,
-    prompts: One | Many,
+    prompts: Prompt | Prompts,
     decoder: Decoder | str | None = None,
     *,
     n: int = 1,
@@ -104,7 +105,7 @@ def stream(
 
 async def agenerate(
     model: StepModel,
-    prompts: One | Many,
+    prompts: Prompt | Prompts,
     decoder: Decoder | str | None = None,
     *,
     n: int = 1,

@@ -130,7 +130,6 @@ class Job:
         return hypothesis.tokens[:-1] if ended else hypothesis.tokens
 
     def hypothesis(self, request: int, sample: int) -> Hypothesis:
-        """An empty hypothesis for one sample of one prompt."""
         detokenizer = self.detokenizers[request] if self.detokenizers else None
         before = self.target_prefixes if self.is_encoder_decoder else self.prompts
         return Hypothesis(request, sample, before[request] if before else (), detokenizer=detokenizer)
@@ -152,7 +151,6 @@ class Job:
         return replace(self, n=n, first_samples=tuple(first * n for first in self.first_samples))
 
     def hypotheses(self) -> list[Hypothesis]:
-        """The n empty hypotheses of every prompt, in order."""
         requests = range(len(self.prompts))
         return [self.hypothesis(request, sample) for request in requests for sample in range(self.n)]
 

@@ -162,7 +162,6 @@ class StopOnLoop:
 
 
 def stop_on_loops(on_loop: OnLoop) -> StopCondition | None:
-    """The stop condition of `generate(on_loop=…)`."""
     if function_of(on_loop, 2):
         return StopOnLoop(on_loop)  # type: ignore[arg-type]
     choices: dict[str, StopCondition | None] = {

@@ -8,18 +8,16 @@ import warnings
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from hashlib import blake2b
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 from weakref import WeakKeyDictionary
 
 import torch
-from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 from unspool.basis.kappa_rule import KappaRule, KappaStep
-from unspool.basis.work import DEFAULT_BUDGET
+from unspool.basis.work import DEFAULT_BUDGET, one_blas_thread
 from unspool.decode.arguments import (
     Checked,
     as_int,
@@ -123,12 +121,6 @@ AUTO_RANK = 20
 
 _TESTS: WeakKeyDictionary[Any, dict[int, tuple[bytes, BasisTest]]] = WeakKeyDictionary()
 """Model → rank → the latest test and the fingerprint of its W."""
-
-
-@cache
-def _blas() -> ThreadpoolController:
-    """Limits numpy's BLAS to one thread: beside torch's threads, several make small products slow."""
-    return ThreadpoolController()
 
 
 def _fingerprint(W_VD: Tensor) -> bytes:
@@ -283,10 +275,14 @@ class BoundBasisAware:
     counts: dict[int, dict[str, float]] = field(default_factory=dict)
 
     def draw(self, scores_NV: Tensor, step: Step, rngs: Sequence[Random]) -> Tensor:
-        tested_NV = scores_NV if self.pick.on == "processed" else step.logp_NV
-        taus = items("the result of BasisAware.tau", self.pick.tau(tested_NV), "a list of a τ for each row")  # type: ignore[operator]
-        rows = zip(scores_NV, tested_NV, taus, rngs, strict=True)
+        rows = zip(scores_NV, *self.tested(scores_NV, step), rngs, strict=True)
         return torch.tensor([self._row(*row) for row in rows], device=scores_NV.device)
+
+    def tested(self, scores_NV: Tensor, step: Step) -> tuple[Tensor, tuple[float, ...]]:
+        """The log-probabilities that are tested, and τ for each row."""
+        tested_NV = scores_NV if self.pick.on == "processed" else step.logp_NV
+        taus = self.pick.tau(tested_NV)  # type: ignore[operator]
+        return tested_NV, items("the result of BasisAware.tau", taus, "a list of a τ for each row")
 
     def pop_stats(self, rng: Random) -> Mapping[str, Any]:
         """Remove and return the counts of the row with this rng."""
@@ -303,7 +299,7 @@ class BoundBasisAware:
             if logp_V[token] >= log_tau:
                 return token
             began = time.perf_counter()
-            with _blas().limit(limits=1):
+            with one_blas_thread():
                 step = step or self.test.step(logp_V.double().exp())
                 verdict = step.accepts(token, tau=tau)
             count["tests"] += 1

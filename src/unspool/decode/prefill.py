@@ -50,12 +50,10 @@ class Prefill:
 
     @property
     def texts(self) -> Prompts:
-        """The tokens of all prompts."""
         return [prompt.tokens for prompt in self.prompts]
 
     @property
     def size(self) -> int:
-        """The number of tokens of all prompts."""
         return sum(len(prompt.tokens) for prompt in self.prompts)
 
     def join_rows(self) -> Slot | None:
@@ -154,7 +152,6 @@ def first_fitting(prefills: Sequence[Prefill], max_tokens: int) -> list[Prefill]
 
 
 def concatenate(steps: Sequence[Step]) -> Step:
-    """Concatenate the rows of several Steps of one model."""
     if len(steps) == 1:
         return steps[0]
 

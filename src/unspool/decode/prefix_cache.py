@@ -33,7 +33,6 @@ def longest_match(rows: Rows, text: Sequence[int]) -> tuple[int, int]:
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    """The length of the common prefix of two texts."""
     same, longest = 0, min(len(a), len(b))
     while same < longest:  # compare halves: slices are compared faster than tokens
         middle = (same + longest + 1) // 2

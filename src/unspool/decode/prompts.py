@@ -16,6 +16,7 @@ from unspool.interfaces import StepModel, TokenizerLike
 
 Message = Mapping[str, str]
 Prompt = str | Sequence[int] | Sequence[Message]
+Prompts = Sequence[str] | Sequence[Sequence[int]] | Sequence[Sequence[Message]]
 
 BYTES = bytes | bytearray | memoryview
 """Sequences of integers in Python, but meant as encoded text."""
@@ -48,33 +49,42 @@ def prompt_vocabulary(model: StepModel) -> tuple[TokenizerLike | None, int]:
     return model.source_tokenizer or model.tokenizer, model.source_vocab_size or model.vocab_size
 
 
-def ids_of(model: StepModel, prompt: Any, place: int, *, is_target: bool = False) -> tuple[int, ...]:
-    """The token ids of one prompt, or of a target text if `is_target`."""
+def ids_of(
+    model: StepModel, prompt: Any, place: int, *, name: str = "prompt", is_target: bool = False
+) -> tuple[int, ...]:
+    """The token ids of one prompt, or of a target text if `is_target`, which may be empty.
+
+    Error messages call it by its name and place.
+    """
+    name = f"{name} {place}"
     if isinstance(prompt, BYTES):
-        raise TypeError(f"prompt {place} is bytes: decode it to a string first, as in prompt.decode().")
+        raise TypeError(f"{name} is bytes: decode it to a string first, as in text.decode().")
     prompt = _plain(prompt)
     tokenizer, size = (model.tokenizer, model.vocab_size) if is_target else prompt_vocabulary(model)
     if isinstance(prompt, str):
-        ids = tuple(_require_tokenizer(tokenizer, place).encode(prompt))
+        ids = tuple(_require_tokenizer(tokenizer, name).encode(prompt))
     elif not isinstance(prompt, Sequence):
-        raise TypeError(
-            f"prompt {place} is {prompt!r:.80}, but must be a string, token ids or messages of a chat"
-        )
+        raise TypeError(f"{name} is {prompt!r:.80}, but must be a string, token ids or messages of a chat")
     elif prompt and isinstance(prompt[0], Mapping):
-        tokenizer = _require_tokenizer(tokenizer, place)
+        tokenizer = _require_tokenizer(tokenizer, name)
         ids = tuple(tokenizer.encode(tokenizer.chat(prompt)))
     else:
         numbers = [int_or_none(token) for token in prompt]
         if None in numbers:
             wrong = prompt[numbers.index(None)]
-            raise TypeError(f"prompt {place} holds {wrong!r:.80}: token ids are whole numbers")
+            raise TypeError(f"{name} holds {wrong!r:.80}: token ids are whole numbers")
         ids = tuple(token for token in numbers if token is not None)
-    if not ids:
+    if not ids and not is_target:
         bos = None if tokenizer is None else tokenizer.bos_id
         hint = "" if bos is None else f"; to start without a prompt, pass [{bos}], the BOS token"
-        raise ValueError(f"prompt {place} is empty: give at least one token{hint}")
-    check_ids(size, ids, f"prompt {place}")
+        raise ValueError(f"{name} is empty: give at least one token{hint}")
+    check_ids(size, ids, name)
     return ids
+
+
+def encode_without_bos(tokenizer: TokenizerLike, text: str) -> tuple[int, ...]:
+    ids = tuple(tokenizer.encode(text))
+    return ids[1:] if ids[:1] == (tokenizer.bos_id,) else ids
 
 
 def check_ids(vocab_size: int, ids: Sequence[int], name: str) -> None:
@@ -92,10 +102,10 @@ def _plain(prompts: Any) -> Any:
     return prompts.tolist() if getattr(prompts, "ndim", 0) > 0 else prompts
 
 
-def _require_tokenizer(tokenizer: TokenizerLike | None, place: int) -> TokenizerLike:
+def _require_tokenizer(tokenizer: TokenizerLike | None, name: str) -> TokenizerLike:
     if tokenizer is None:
         raise ValueError(
-            f"prompt {place} is text, but this model has no tokenizer: give token ids, "
+            f"{name} is text, but this model has no tokenizer: give token ids, "
             "or load the model from a folder with a tokenizer.json"
         )
     return tokenizer

@@ -16,16 +16,13 @@ from unspool.decode.combine.lockstep import check_model
 from unspool.decode.hypothesis import Hypothesis, Job, SearchStep
 from unspool.decode.loops import OnLoop, stop_on_loops
 from unspool.decode.output import Output, Piece, output_of, pieces_of
-from unspool.decode.prompts import Message, as_batch, check_ids, ids_of, tokens_left
+from unspool.decode.prompts import Prompt, Prompts, as_batch, check_ids, ids_of, tokens_left
 from unspool.decode.rng import seeds_of
 from unspool.decode.search import Greedy, Sample
 from unspool.decode.spec import as_decoder
 from unspool.decode.transforms import MinP, RepetitionPenalty, Temperature, TopK, TopP
 from unspool.errors import check_surrogates, is_out_of_memory
 from unspool.interfaces import Decoder, StepModel, Transform
-
-One = str | Sequence[int] | Sequence[Message]
-Many = Sequence[str] | Sequence[Sequence[int]] | Sequence[Sequence[Message]]
 
 SAMPLERS: dict[str, type] = {
     "repetition_penalty": RepetitionPenalty,
@@ -55,7 +52,7 @@ class GenerationOptions(TypedDict, total=False):
 
 
 class Run:
-    """One generation request: `job` holds its checked arguments; iterating decodes it.
+    """Prompt generation request: `job` holds its checked arguments; iterating decodes it.
 
     Everything is checked before the model is called. The options are documented in `generate`.
     """
@@ -63,7 +60,7 @@ class Run:
     def __init__(
         self,
         model: StepModel,
-        prompts: One | Many,
+        prompts: Prompt | Prompts,
         decoder: Decoder | str | None = None,
         *,
         n: int = 1,

@@ -18,8 +18,15 @@ from torch import Tensor
 from unspool import config
 from unspool.decode.arguments import as_bool, as_int, shown
 from unspool.decode.combine.lockstep import check_model
-from unspool.decode.prompts import as_batch, check_ids, ids_of, tokens_left
-from unspool.decode.run import Many, One
+from unspool.decode.prompts import (
+    Prompt,
+    Prompts,
+    as_batch,
+    check_ids,
+    encode_without_bos,
+    ids_of,
+    tokens_left,
+)
 from unspool.interfaces import Step, StepModel, TokenizerLike
 
 MAX_LOGPS = 1 << 25
@@ -46,7 +53,7 @@ class Score:
 @overload
 def score(  # type: ignore[overload-overlap]  # a string is a sequence of strings to a type checker
     model: StepModel,
-    prompts: One,
+    prompts: Prompt,
     texts: str | Sequence[int],
     *,
     end: bool = False,
@@ -56,7 +63,7 @@ def score(  # type: ignore[overload-overlap]  # a string is a sequence of string
 @overload
 def score(
     model: StepModel,
-    prompts: One | Many,
+    prompts: Prompt | Prompts,
     texts: Sequence[str] | Sequence[Sequence[int]],
     *,
     end: bool = False,
@@ -65,7 +72,7 @@ def score(
 ) -> list[Score]: ...
 def score(
     model: StepModel,
-    prompts: One | Many,
+    prompts: Prompt | Prompts,
     texts: str | Sequence[Any],
     *,
     end: bool = False,
@@ -103,12 +110,12 @@ def score(
         for place, (source, target) in enumerate(zip(sources, targets, strict=True))
     ]
     scores = [
-        one
+        text_score
         for first in range(0, len(pairs), batch_size)
-        for one in _read(model, pairs[first : first + batch_size], alternatives)
+        for text_score in _read(model, pairs[first : first + batch_size], alternatives)
     ]
-    for place, one in enumerate(scores):
-        if any(map(math.isnan, one.logps)):
+    for place, text_score in enumerate(scores):
+        if any(map(math.isnan, text_score.logps)):
             raise ValueError(
                 f"a token of text {place} has the log-probability NaN: check the model for overflow "
                 "(half precision?) and its weights"
@@ -147,11 +154,11 @@ def _continuation(
     if not isinstance(text, Sized):
         raise TypeError(f"text {place} is {shown(text)}, but must be a string or token ids")
     if not isinstance(text, str):
-        return ids_of(model, text, place, is_target=True) if len(text) else ()
+        return ids_of(model, text, place, name="text", is_target=True)
     if model.tokenizer is None:
         raise ValueError(f"text {place} is a string, but the model does not have a tokenizer: give token ids")
     if model.is_encoder_decoder:
-        return _encode_alone(model.tokenizer, text)
+        return encode_without_bos(model.tokenizer, text)
     if isinstance(prompt, str):
         return continuation(model.tokenizer, before, text, prompt)
     if len(prompt) and isinstance(prompt[0], Mapping):
@@ -185,17 +192,12 @@ def continuation(
     apart = [after(anchor, tokenizer.encode(anchor)) for anchor in ANCHORS]
     # After a special token a text has its first space, as at the start.
     begins = not before or tokenizer.piece(before[-1]) is None
-    alone = _encode_alone(tokenizer, text)
+    alone = encode_without_bos(tokenizer, text)
     tries, known, expected = [*apart, alone], tuple(before), joined(read)
     if begins and not backwards:
         tries, known, expected = [alone, *apart], (), text
     possible = [ids for ids in tries if ids is not None]
     return next((ids for ids in possible if tokenizer.decode([*known, *ids]) == expected), possible[0])
-
-
-def _encode_alone(tokenizer: TokenizerLike, text: str) -> tuple[int, ...]:
-    ids = tuple(tokenizer.encode(text))
-    return ids[1:] if ids[:1] == (tokenizer.bos_id,) else ids
 
 
 def _read(
@@ -248,6 +250,25 @@ def read_pairs(
         width = max(1, min(width, MAX_LOGPS // (len(live) * model.vocab_size)))
         read = [list(pairs[pair][1][done - 1 : done - 1 + width]) for pair in live]
         step, state = read_on(model, state, torch.tensor(read, device=device))
+
+
+def read_steps(
+    model: StepModel, prompts: Sequence[Sequence[int]], rows: Sequence[Sequence[int]]
+) -> Iterator[tuple[list[int], Step]]:
+    """Yield after 0, 1, … tokens of the rows: the indices of rows that are long enough, and their Step."""
+    active = list(range(len(rows)))
+    step, state = model.start(prompts)
+    for position in range(1 + max(map(len, rows))):
+        yield active, step
+        continuing = [n for n, row in enumerate(active) if len(rows[row]) > position]
+        if not continuing:
+            return
+        device = step.logp_NV.device
+        if len(continuing) < len(active):
+            state = state.select(torch.tensor(continuing, device=device))
+        active = [active[n] for n in continuing]
+        tokens = [rows[row][position] for row in active]
+        step, state = model.step(state, torch.tensor(tokens, device=device))
 
 
 def read_on(model: StepModel, state: Any, tokens_NT: Tensor) -> tuple[Step, Any]:

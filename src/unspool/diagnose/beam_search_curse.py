@@ -109,7 +109,7 @@ def beam_widths(
     f1, points = TokenF1(), []
     prompts: list[Sequence[int]] = [prompt for prompt, _ in pairs]
     for width in sizes:
-        wider: Decoder = _with_width(beam, width)
+        wider: Decoder = beam.with_width(width)
         outs: list[Output] = generate(model, prompts, wider, max_new_tokens=limit, seed=0)
         bare_texts = [_strip_eos(out.tokens, eos) for out in outs]
         points.append(
@@ -119,25 +119,13 @@ def beam_widths(
                 length=fmean(map(len, bare_texts)),
                 ratio=sum(map(len, bare_texts)) / sum(len(reference) for _, reference in pairs),
                 quality=fmean(
-                    f1(it, reference) for it, (_, reference) in zip(bare_texts, pairs, strict=True)
+                    f1(text, reference) for text, (_, reference) in zip(bare_texts, pairs, strict=True)
                 ),
                 empty=fmean(not text for text in bare_texts),
                 ended=fmean(out.finish_reason == "eos" for out in outs),
             )
         )
     return BeamWidths(tuple(points))
-
-
-def _with_width(beam: Beam, width: int) -> Beam:
-    it = beam.options
-    return Beam(
-        width,
-        *it.transforms,
-        length_penalty=it.length_penalty,
-        coverage=it.coverage,
-        patience=it.patience,
-        stop=it.stop,
-    )
 
 
 def _strip_eos(tokens: Sequence[int], eos: frozenset[int]) -> tuple[int, ...]:

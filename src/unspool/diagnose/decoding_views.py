@@ -11,17 +11,16 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from unspool.decode.hypothesis import Job
-from unspool.decode.multinomial import Multinomial
+from unspool.decode.hypothesis import Hypothesis, Job
 from unspool.decode.output import Output
-from unspool.decode.picks import ArgMax, BoundBasisAware
+from unspool.decode.picks import BoundBasisAware
 from unspool.decode.prompts import check_ids, prompt_vocabulary
 from unspool.decode.run import Run
-from unspool.decode.search import Greedy, Sample
 from unspool.decode.search.beam_state import Node, Status
-from unspool.decode.search.sampling import bind_transforms, reshape
+from unspool.decode.search.sampling import reshape
 from unspool.diagnose.text_attention import AttentionLayers, Kind, read_attention
-from unspool.interfaces import BindablePick, Decoder, FinishReason, Step, StepModel, TokenizerLike
+from unspool.evaluate.exact_support import NextTokens, next_tokens
+from unspool.interfaces import Decoder, FinishReason, Step, StepModel, TokenizerLike
 
 TEST_SECONDS = 2.0
 """Time limit of the basis-aware tests of one distribution; later tokens are undecided."""
@@ -56,47 +55,28 @@ class DecoderView:
     """Why the decoder cannot be shown."""
 
 
-def token_rules(decoder: Decoder) -> tuple[Sequence[Any], Any]:
-    """The transforms and the pick of a decoder that chooses token by token."""
-    if isinstance(decoder, Sample):
-        return decoder.transforms, decoder.pick
-    if isinstance(decoder, Greedy):
-        return decoder.transforms, ArgMax()
-    raise ValueError(
-        f"{decoder!r:.80} does not choose token by token: give a Greedy or a Sample, "
-        "or use the views Beam tree and Side by side"
-    )
-
-
-def view_pick(pick: Any, scores_1V: Tensor, step: Step, tokens: Sequence[int]) -> DecoderView:
-    """The effect of a pick on these tokens, given the transformed scores."""
-    return PICK_VIEWS[type(pick)](pick, scores_1V, step, tokens)
-
-
-def _view_multinomial(_: Any, scores_1V: Tensor, step: Step, tokens: Sequence[int]) -> DecoderView:
-    q_V, alive_V = scores_1V[0].exp(), scores_1V[0] > -math.inf
+def view_next(
+    distribution: NextTokens, step: Step, history: Sequence[Hypothesis], tokens: Sequence[int]
+) -> DecoderView:
+    """What a decoder keeps of these tokens, given one hypothesis and its Step."""
+    if isinstance(distribution.pick, BoundBasisAware):
+        scores_1V = reshape(step, history, distribution.transforms)
+        return _view_basis_aware(distribution.pick, scores_1V, step, tokens)
+    kept_1V, logq_1V = distribution(step, history)
     return DecoderView(
         "",
-        tuple("kept" if alive_V[token] else "cut" for token in tokens),
-        tuple(float(q_V[token]) for token in tokens),
-        int(alive_V.sum()),
-        float(step.logp_NV[0].exp()[alive_V].sum()),
+        tuple("kept" if kept_1V[0, token] else "cut" for token in tokens),
+        tuple(float(logq_1V[0, token].exp()) for token in tokens),
+        int(kept_1V.sum()),
+        float(step.logp_NV.exp()[kept_1V].sum()),
     )
-
-
-def _view_argmax(pick: Any, scores_1V: Tensor, step: Step, tokens: Sequence[int]) -> DecoderView:
-    best = int(pick.draw(scores_1V, step, ())[0])
-    statuses: tuple[TokenStatus, ...] = tuple("kept" if token == best else "cut" for token in tokens)
-    probabilities = tuple(float(token == best) for token in tokens)
-    return DecoderView("", statuses, probabilities, 1, float(step.logp_NV[0, best].exp()))
 
 
 def _view_basis_aware(
     pick: BoundBasisAware, scores_1V: Tensor, step: Step, tokens: Sequence[int]
 ) -> DecoderView:
-    logp_1V = scores_1V if pick.pick.on == "processed" else step.logp_NV
+    logp_1V, (tau,) = pick.tested(scores_1V, step)
     p_V = logp_1V[0].double().exp()
-    tau = float(next(iter(pick.pick.tau(logp_1V))))  # type: ignore[operator]
     test, until = pick.test.step(p_V), time.monotonic() + TEST_SECONDS
 
     def status(token: int) -> TokenStatus:
@@ -110,16 +90,9 @@ def _view_basis_aware(
         return "proved" if verdict else "undecided" if verdict.method == "undecided" else "cut"
 
     statuses = tuple(map(status, tokens))
-    kept = [token for token, it in zip(tokens, statuses, strict=True) if it in ("kept", "proved")]
+    kept = [token for token, fate in zip(tokens, statuses, strict=True) if fate in ("kept", "proved")]
     mass = float(step.logp_NV[0, kept].exp().sum())
     return DecoderView("", statuses, (None,) * len(tokens), None, mass, tau)
-
-
-PICK_VIEWS: dict[type, Callable[[Any, Tensor, Step, Sequence[int]], DecoderView]] = {
-    Multinomial: _view_multinomial,
-    ArgMax: _view_argmax,
-    BoundBasisAware: _view_basis_aware,
-}
 
 
 @dataclass(frozen=True)
@@ -195,15 +168,13 @@ def _view_decoder(
 ) -> DecoderView:
     """The effect of one decoder on the shown tokens; an error becomes its view."""
     try:
-        rules, pick = token_rules(decoder)
-        transforms = bind_transforms(rules, model, job)
-        pick = pick.bind(model, transforms) if isinstance(pick, BindablePick) else pick
+        distribution = next_tokens(decoder, model, job)
         hypothesis = job.hypothesis(0, 0)
         # Transforms with a history (Mirostat) depend on the scores of the chosen tokens.
         for step, token in zip(steps, tokens, strict=False):
-            score = float(reshape(step, [hypothesis], transforms)[0, token])
+            score = float(reshape(step, [hypothesis], distribution.transforms)[0, token])
             hypothesis = hypothesis.extend(token, float(step.logp_NV[0, token]), score, job)
-        view = view_pick(pick, reshape(steps[-1], [hypothesis], transforms), steps[-1], shown)
+        view = view_next(distribution, steps[-1], [hypothesis], shown)
     except (ValueError, TypeError, ModuleNotFoundError) as error:
         return DecoderView(repr(decoder), error=str(error))
     return replace(view, decoder=repr(decoder))
@@ -269,8 +240,7 @@ def beam_tree(
     return BeamTree(
         repr(decoder),
         tuple(
-            NodeView(it.parent, it.token, _show(model.tokenizer, it.token), it.logp, it.score, it.status)
-            for it in nodes
+            NodeView(node.parent, node.token, _show(model.tokenizer, node.token), *node[2:]) for node in nodes
         ),
         tuple(TextView(out.text, out.total, out.finish_reason, _last_node(nodes, out)) for out in outputs),
     )
@@ -329,16 +299,14 @@ def attention_map(
         )
     generated = generation.outputs()[0][0].tokens if max_new_tokens else ()
     run = read or (lambda work: work(model))
-    maps: Mapping[Kind, AttentionLayers] = run(lambda it: read_attention(it, ids, generated))
+    maps: Mapping[Kind, AttentionLayers] = run(lambda whole: read_attention(whole, ids, generated))
     if not maps:
         raise ValueError("this model does not have attention: use a Transformer or an encoder–decoder")
     chosen: Kind = next(iter(maps)) if kind is None else kind
     if chosen not in maps:
         raise ValueError(f"this model does not have {chosen} attention: choose from {', '.join(maps)}")
-    looks = maps[chosen]
-    if not 0 <= layer < len(looks.layers):
-        raise ValueError(f"there is no layer {layer}: choose from 0 to {len(looks.layers) - 1}")
-    weights = (looks.layers[layer].double() * 1e4).round().div(1e4).tolist()
-    return AttentionMap(
-        chosen, tuple(maps), layer, len(looks.layers), len(weights), looks.queries, looks.keys, weights
-    )
+    layers, queries, keys = maps[chosen].layers, maps[chosen].queries, maps[chosen].keys
+    if not 0 <= layer < len(layers):
+        raise ValueError(f"there is no layer {layer}: choose from 0 to {len(layers) - 1}")
+    weights = (layers[layer].double() * 1e4).round().div(1e4).tolist()
+    return AttentionMap(chosen, tuple(maps), layer, len(layers), len(weights), queries, keys, weights)

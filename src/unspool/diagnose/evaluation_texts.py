@@ -11,17 +11,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from unspool.data.batch import Batch
+from unspool.data.known_languages.known_language import KnownLanguage
+from unspool.data.known_languages.made_data import LanguageData
+from unspool.data.preparation import prepare
 from unspool.data.records import Layout
+from unspool.decode.prompts import ids_of
+from unspool.diagnose.overestimation import Distance, distance, sentences, speaks, true_probabilities
+from unspool.diagnose.softmax_bottleneck import log_probabilities, own_pairs, own_text, rank_limit
 from unspool.evaluate.teacher_forcing import Window, encode, fitting, forced, paired, windows
 from unspool.evaluate.text_files import Warn, read_pairs, read_texts, run_recipe, text_records
 from unspool.interfaces import StepModel
-
-if TYPE_CHECKING:
-    from unspool.data.batch import Batch
-    from unspool.data.known_languages.known_language import KnownLanguage
-    from unspool.diagnose.overestimation import Distance
 
 TokenPair = tuple[Sequence[int], Sequence[int]]
 
@@ -40,9 +42,6 @@ class EvaluationWindows:
         """Compare the model with the true distributions in these contexts."""
         if self.language is None:
             return None
-        from unspool.diagnose.overestimation import distance, true_probabilities
-        from unspool.diagnose.softmax_bottleneck import log_probabilities, rank_limit
-
         logp_CV = log_probabilities(model, self.windows, contexts)
         return distance(logp_CV, true_probabilities(self.language, self.windows, contexts), rank_limit(model))
 
@@ -82,8 +81,6 @@ def find_windows(
     warn: Warn = warnings.warn,
 ) -> EvaluationWindows:
     """Find texts with about `contexts` positions: in the file at `path`, for the run, or generated."""
-    from unspool.diagnose.softmax_bottleneck import own_pairs, own_text
-
     if model.is_encoder_decoder:
         if path is not None:
             sources, targets = read_pairs(path, layout)
@@ -96,8 +93,6 @@ def find_windows(
         return EvaluationWindows(str(path), forced(model, read_texts(path, layout, warn=warn)))
     language = find_language(model, run, warn=warn)
     if language is not None:
-        from unspool.diagnose.overestimation import sentences
-
         rows = sentences(language, contexts, seed, model.context)
         return EvaluationWindows("sentences of its language", rows, language)
     generated = windows(own_text(model, contexts, seed), fitting(model, None))
@@ -165,8 +160,6 @@ def find_prompts(
     if path is None or model.is_encoder_decoder or layout.document == "file":
         continuations = find_continuations(model, run, path, prompt_tokens, max_tokens, layout, warn=warn)
         return continuations.take(count, seed)
-    from unspool.decode.prompts import ids_of
-
     pairs: list[TokenPair] = []
     for index, record in enumerate(text_records(path, layout, count, warn=warn)):
         try:
@@ -180,11 +173,8 @@ def find_prompts(
 
 def find_language(model: StepModel, run: Path, *, warn: Warn = warnings.warn) -> KnownLanguage[Any] | None:
     """Return the artificial language that the run learnt word by word; None if it learnt something else."""
-    from unspool.data.known_languages.made_data import LanguageData as Language
-    from unspool.diagnose.overestimation import speaks
-
     recipe = run_recipe(run, warn)
-    if recipe is None or not isinstance(recipe.data, Language):
+    if recipe is None or not isinstance(recipe.data, LanguageData):
         return None
     if speaks(model, recipe.data.known):
         return recipe.data.known
@@ -211,8 +201,6 @@ def _split(
 
 
 def _validation_pairs(model: Any, run: Path, warn: Warn) -> list[tuple[list[int], list[int]]]:
-    from unspool.data.preparation import prepare
-
     recipe = run_recipe(run, warn)
     if recipe is None:
         return []

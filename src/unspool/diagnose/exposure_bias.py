@@ -42,12 +42,11 @@ from unspool.data.known_languages.known_language import FullSupport, KnownLangua
 from unspool.decode.arguments import as_int, items
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.generate import generate
-from unspool.decode.score import score
+from unspool.decode.score import read_steps, score
 from unspool.decode.search import Sample
 from unspool.evaluate.known_truth import check_language
-from unspool.evaluate.significance import Interval, bootstrap
-from unspool.evaluate.summed_measure import SummedMeasure
-from unspool.evaluate.teacher_forcing import read_steps, token_pairs
+from unspool.evaluate.significance import Interval, SummedMeasure, bootstrap
+from unspool.evaluate.teacher_forcing import token_pairs
 from unspool.interfaces import StepModel
 
 Tokens = tuple[int, ...]

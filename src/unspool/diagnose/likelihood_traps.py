@@ -21,8 +21,7 @@ from unspool.decode.combine.lockstep import check_model
 from unspool.decode.generate import generate
 from unspool.decode.score import score
 from unspool.decode.search import Greedy, Sample
-from unspool.evaluate.significance import Interval, bootstrap
-from unspool.evaluate.summed_measure import mean_of
+from unspool.evaluate.significance import Interval, bootstrap, mean_of
 from unspool.evaluate.teacher_forcing import token_pairs
 from unspool.interfaces import Decoder, StepModel
 

@@ -243,7 +243,7 @@ def own_pairs(model: StepModel, tokens: int, seed: int = 0) -> list[Window]:
         max_tokens = ROW_LENGTH if model.context is None else min(ROW_LENGTH, model.context)
         own_seed = Random(f"{seed} {len(windows)}").getrandbits(60)
         outputs = generate(model, sources, Sample(), max_new_tokens=max_tokens, seed=own_seed)
-        windows += paired(model, [(it, out.tokens) for it, out in zip(sources, outputs, strict=True)])
+        windows += paired(model, [(source, out.tokens) for source, out in zip(sources, outputs, strict=True)])
     return windows
 
 

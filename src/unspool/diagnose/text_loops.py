@@ -73,8 +73,8 @@ class LoopRates:
         return summary
 
 
-def _rate(it: DecoderLoops) -> str:
-    return f"{len(it.periods)} of {it.texts} texts ({it.rate:.0%}) by {it.decoder}"
+def _rate(loops: DecoderLoops) -> str:
+    return f"{len(loops.periods)} of {loops.texts} texts ({loops.rate:.0%}) by {loops.decoder}"
 
 
 def loop_rates(

@@ -36,11 +36,9 @@ if TYPE_CHECKING:
     )
     from unspool.evaluate.significance import (
         Interval as Interval,
+        SummedMeasure as SummedMeasure,
         approximate_randomisation as approximate_randomisation,
         bootstrap as bootstrap,
-    )
-    from unspool.evaluate.summed_measure import (
-        SummedMeasure as SummedMeasure,
         mean_of as mean_of,
         perplexity_of as perplexity_of,
         ratio_of as ratio_of,

@@ -1,11 +1,14 @@
-"""Results of `unspool compare`: the outputs of several decoders for the same prompts, with measures."""
+"""Results of `unspool compare`: texts of several decoders for the same prompts, with measures, as HTML."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import nan
+from html import escape
+from math import isfinite, nan
 
 from unspool import decode
+from unspool.errors import replace_control_characters
 from unspool.evaluate.diversity import distinct_n, rep_n, seq_rep_n
 
 
@@ -93,3 +96,180 @@ class DecoderRow:
             return "–"
         exact = f"{len(self.loops)}/{len(self.answers)}"
         return f"{exact} +{approximate}≈" if approximate else exact
+
+
+WIDTH, HEIGHT = 320, 84
+
+STYLE = """
+:root { color-scheme: light dark;
+  --ink: #1d1d1f; --soft: #6b6b70; --line: #d8d8dc; --paper: #fff; --loop: #c0392b; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #ececf0; --soft: #a0a0a8; --line: #3a3a40; --paper: #17171a; } }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 76rem;
+  margin: 2rem auto; padding: 0 1rem; overflow-wrap: anywhere; }
+code { font: 13px/1.4 ui-monospace, monospace; }
+a { color: inherit; }
+h1 { font-size: 1.4rem; } h2 { font-size: 1.05rem; margin-top: 2.2rem; }
+h2 a { color: var(--soft); font-weight: 400; font-size: 13px; text-decoration: none; margin-left: .6rem; }
+.soft, figcaption { color: var(--soft); font-size: 13px; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; }
+th, td { text-align: right; padding: .3rem .6rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; white-space: normal; min-width: 12rem; }
+nav ol { columns: 22rem; column-gap: 1.5rem; padding: 0; margin: .5rem 0; }
+nav li { break-inside: avoid; margin-left: 2.2rem; }
+blockquote { margin: .5rem 0 1rem; padding-inline-start: .8rem; border-inline-start: 3px solid var(--line);
+  white-space: pre-wrap; }
+.cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(21rem, 100%), 1fr)); gap: 1rem; }
+article { border: 1px solid var(--line); border-radius: 6px; padding: .8rem; min-width: 0; }
+article p { white-space: pre-wrap; margin: .6rem 0 0; }
+figure { margin: .5rem 0 0; } svg { width: 100%; height: auto; display: block; }
+.wide svg { min-width: 34rem; }
+svg text { fill: var(--soft); font: 10px system-ui, sans-serif; }
+svg .axis { stroke: var(--line); } .badge { color: var(--loop); font-weight: 600; }
+"""
+
+
+def html_report(
+    rows: Sequence[DecoderRow],
+    prompts: Sequence[str],
+    about: Mapping[str, object],
+    faults: Mapping[str, str] | None = None,
+) -> str:
+    """Return the HTML page. `about` holds the settings (model, seed, …) by name.
+
+    `faults` explains why decoders are missing from the rows.
+    """
+    logps = [logp for row in rows for answer in row.answers for logp in answer.logps]
+    floor = min([-1.0, *filter(isfinite, logps)])
+    facts = " · ".join(f"{_plain(name)} <code>{_plain(str(value))}</code>" for name, value in about.items())
+    return f"""<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<title>unspool compare</title>
+<style>{STYLE}</style>
+<h1>{_count(len(rows), "decoder")}, {_count(len(prompts), "prompt")}</h1>
+<p class="soft">{facts}</p>
+{_table(rows)}
+{_faults(faults or {})}
+<h2>Repetition</h2>
+{_bars(rows)}
+{_index(prompts)}
+{"".join(_section(rows, number, prompts, floor) for number in range(len(prompts)))}
+</html>
+"""
+
+
+def _index(prompts: Sequence[str]) -> str:
+    if len(prompts) < 2:
+        return ""
+    items = "".join(
+        f'<li><a href="#prompt-{number}" dir="auto">{_plain(_clip(" ".join(prompt.split()), 70))}</a></li>\n'
+        for number, prompt in enumerate(prompts, start=1)
+    )
+    return f'<nav id="prompts"><h2>Prompts</h2>\n<ol>{items}</ol></nav>'
+
+
+def _faults(faults: Mapping[str, str]) -> str:
+    items = "".join(
+        f"<li><code>{_plain(name)}</code>: {_plain(str(reason))}</li>\n" for name, reason in faults.items()
+    )
+    return f'<h2>Not compared</h2>\n<ul class="soft">{items}</ul>' if items else ""
+
+
+def _table(rows: Sequence[DecoderRow]) -> str:
+    names = ("decoder", "mean log p", "rep-4", "distinct-1", "distinct-2", "loop", "length", "tokens/s")
+    head = "".join(f"<th>{name}</th>" for name in names)
+    rows_of_cells = ((_name(row, index), *row.cells()) for index, row in enumerate(rows))
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>\n" for cells in rows_of_cells)
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>'
+
+
+def _bars(rows: Sequence[DecoderRow]) -> str:
+    left, step = 260, 22
+    values = [(row.decoder, row.measures()["rep_4"]) for row in rows]
+    bars = "".join(
+        f'<text x="{left - 8}" y="{index * step + 15}" text-anchor="end">{_plain(_clip(name, 44))}</text>'
+        f'<rect x="{left}" y="{index * step + 4}" width="{value * 560:.1f}" height="{step - 8}" '
+        f'fill="{_colour(index)}"/>'
+        f'<text x="{left + value * 560 + 6:.1f}" y="{index * step + 15}">{value:.2f}</text>'
+        for index, (name, value) in enumerate(values)
+    )
+    height = len(rows) * step + 4
+    return (
+        f'<figure><div class="wide"><svg viewBox="0 0 860 {height}" role="img" aria-label="rep-4 by decoder">'
+        f'<line class="axis" x1="{left}" y1="0" x2="{left}" y2="{height}"/>{bars}</svg></div>'
+        "<figcaption>rep-4: share of the 4-grams of a text that occurred before in it.</figcaption></figure>"
+    )
+
+
+def _section(rows: Sequence[DecoderRow], number: int, prompts: Sequence[str], floor: float) -> str:
+    cards = "".join(_card(row, index, row.answers[number], floor) for index, row in enumerate(rows))
+    back = '<a href="#prompts">all prompts</a>' if len(prompts) > 1 else ""
+    return (
+        f'<h2 id="prompt-{number + 1}">Prompt {number + 1}{back}</h2>\n'
+        f'<blockquote dir="auto">{_plain(prompts[number])}</blockquote>\n<div class="cards">{cards}</div>\n'
+    )
+
+
+def _card(row: DecoderRow, index: int, answer: Answer, floor: float) -> str:
+    loop = "" if answer.loop is None else f' <span class="badge">loop of {answer.loop}</span>'
+    if answer.loop is None and answer.loops_approximately:
+        loop = ' <span class="badge">approximate loop</span>'
+    return (
+        f"<article>{_name(row, index)}{loop}\n{_curve(answer, index, floor)}\n"
+        f'<p dir="auto">{_plain(answer.text)}</p><p class="soft">{_count(len(answer.tokens), "token")}, '
+        f"ended by {_plain(answer.finish_reason)}</p></article>\n"
+    )
+
+
+def _curve(answer: Answer, index: int, floor: float) -> str:
+    """Return a plot of log p of every token, from `floor` to 0, with its mean; "" for an empty text."""
+    if not answer.logps:
+        return ""
+    x = [28 + (WIDTH - 32) * (i + 0.5) / len(answer.logps) for i in range(len(answer.logps))]
+    y = [_height(logp, floor) for logp in answer.logps]
+    colour, mean = _colour(index), _height(answer.mean_logp, floor)
+    points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
+    line = f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.4"/>'
+    if len(x) == 1:  # a line needs two points
+        line = f'<circle cx="{x[0]:.1f}" cy="{y[0]:.1f}" r="2.5" fill="{colour}"/>'
+    return (
+        f'<figure><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="log-probability of every token">'
+        f'<line class="axis" x1="28" y1="6" x2="{WIDTH}" y2="6"/>'
+        '<text x="24" y="9" text-anchor="end">0</text>'
+        f'<text x="24" y="{HEIGHT - 4}" text-anchor="end">{floor:.0f}</text>'
+        f'<line x1="28" y1="{mean:.1f}" x2="{WIDTH}" y2="{mean:.1f}" stroke="{colour}" '
+        f'stroke-dasharray="3 3" opacity=".6"/>{line}</svg>'
+        f"<figcaption>log p of each token; mean {answer.mean_logp:.2f}</figcaption></figure>"
+    )
+
+
+def _height(logp: float, floor: float) -> float:
+    # A forced token can have log p = −∞: draw it at the bottom.
+    return 6 + (HEIGHT - 14) * (min(1.0, logp / floor) if isfinite(logp) else 1.0)
+
+
+def _name(row: DecoderRow, index: int) -> str:
+    spec = "" if row.spec == row.decoder else f' <code class="soft">{_plain(row.spec)}</code>'
+    return f'<strong style="color:{_colour(index)}"><code>{_plain(row.decoder)}</code></strong>{spec}'
+
+
+def _colour(index: int) -> str:
+    # The golden angle keeps neighbouring colours apart for any number of decoders.
+    return f"hsl({(210 + index * 137.508) % 360:.0f} 60% 48%)"
+
+
+def _plain(text: str) -> str:
+    """Escape markup and control characters."""
+    return escape(replace_control_characters(text))
+
+
+def _clip(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

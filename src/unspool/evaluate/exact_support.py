@@ -15,18 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from unspool.decode.arguments import as_matrix, shown
 from unspool.decode.hypothesis import Hypothesis, Job
-from unspool.decode.picks import ArgMax, BasisAware
-from unspool.decode.search import Greedy, Sample
-from unspool.decode.search.sampling import bind_transforms, reshape
+from unspool.decode.picks import ArgMax, BoundBasisAware
+from unspool.decode.search.sampling import TokenDecoder, bind_rules, reshape
 from unspool.decode.transforms.scores import alive
-from unspool.interfaces import Step, StepModel, Transform
+from unspool.interfaces import Decoder, Pick, Step, StepModel, Transform
 
 
 @dataclass(frozen=True)
@@ -79,15 +77,13 @@ class NextTokens:
 
         K = { x : f_k(… f_1(log p(· | prefix)) …)(x) > −∞, and the pick accepts x };   q(x) ∝ p_K(x) on K
 
-    Sample draws from its transformed scores, basis-aware sampling from the tokens among them that pass an
+    A Sample draws from its transformed scores, basis-aware sampling from the tokens among them that pass an
     exact test; Greedy has one token. Decoders that compare whole texts (beam search, MBR) do not have a
     next-token distribution.
     """
 
     transforms: tuple[Transform, ...]
-    pick: Any
-    bound: Any
-    """The basis-aware pick, bound to the model's output matrix; None for other picks."""
+    pick: Pick
 
     def __call__(
         self, step: Step, history: Sequence[Hypothesis], among: Sequence[int] | None = None
@@ -101,11 +97,11 @@ class NextTokens:
         if isinstance(self.pick, ArgMax):
             best_N1 = scores_NV.argmax(dim=-1, keepdim=True)
             kept_NV = torch.zeros_like(kept_NV).scatter(1, best_N1, True)
-        elif isinstance(self.pick, BasisAware):
-            tested_NV = scores_NV if self.pick.on == "processed" else step.logp_NV
-            for row, tau in enumerate(self.pick.tau(tested_NV)):  # type: ignore[operator]
+        elif isinstance(self.pick, BoundBasisAware):
+            tested_NV, taus = self.pick.tested(scores_NV, step)
+            for row, tau in enumerate(taus):
                 p_V = tested_NV[row].double().exp()
-                test = self.bound.test.step(p_V)
+                test = self.pick.test.step(p_V)
                 tokens = kept_NV[row].nonzero()[:, 0].tolist() if among is None else among
                 accepted = [
                     token
@@ -120,14 +116,11 @@ class NextTokens:
         return kept_NV, torch.log_softmax(only_NV, dim=-1)
 
 
-def next_tokens(decoder: Greedy | Sample, model: StepModel, job: Job) -> NextTokens:
+def next_tokens(decoder: Decoder, model: StepModel, job: Job) -> NextTokens:
     """Bind a decoder to a model and request."""
-    if not isinstance(decoder, Greedy | Sample):
+    if not isinstance(decoder, TokenDecoder):
         raise TypeError(
-            f"{shown(decoder)} does not have a next-token distribution: give Sample or Greedy, or measure "
-            "its texts with text_truth"
+            f"{shown(decoder)} does not choose token by token: give a Sample or a Greedy, or look at its "
+            "whole texts"
         )
-    pick = decoder.pick if isinstance(decoder, Sample) else ArgMax()
-    transforms = bind_transforms(decoder.transforms, model, job)
-    bound = pick.bind(model, transforms) if isinstance(pick, BasisAware) else None
-    return NextTokens(transforms, pick, bound)
+    return NextTokens(*bind_rules(decoder.transforms, decoder.pick, model, job))

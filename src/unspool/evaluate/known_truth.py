@@ -28,9 +28,10 @@ from unspool.data.known_languages.known_language import KnownLanguage
 from unspool.decode.arguments import MAX_INT, as_int, ids, items, shown
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.run import Run
+from unspool.decode.score import read_steps
 from unspool.decode.search import Greedy, Sample
 from unspool.evaluate.exact_support import Support, next_tokens, support
-from unspool.evaluate.teacher_forcing import fitting, read_steps
+from unspool.evaluate.teacher_forcing import fitting
 from unspool.interfaces import StepModel
 
 ROWS = 64
@@ -101,10 +102,7 @@ def check_language(model: StepModel, language: KnownLanguage[Any]) -> None:
 
 @torch.inference_mode()
 def _read_positions(
-    decoder: Greedy | Sample,
-    model: StepModel,
-    language: KnownLanguage[Any],
-    rows: Sequence[Sequence[int]],
+    decoder: Greedy | Sample, model: StepModel, language: KnownLanguage[Any], rows: Sequence[Sequence[int]]
 ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
     """Yield, position by position, the kept tokens, q, p̂ and p* of the sentences that continue."""
     longest = max(map(len, rows)) + 1

@@ -15,18 +15,20 @@ from unspool.decode.arguments import function_of, shown
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.loops import THRESHOLD, WINDOW, find_approximate_loop, find_loop
 from unspool.decode.score import score
-from unspool.evaluate.diversity import (
-    ZIPF_TOP,
-    check_texts,
-    distinct_n,
-    rep_n,
-    zipf_coefficient,
-)
+from unspool.evaluate.diversity import ZIPF_TOP, check_texts, distinct_n, rep_n, zipf_coefficient
 from unspool.evaluate.mauve_curve import text_mauve
 from unspool.evaluate.prompt_coherence import coherence
 from unspool.evaluate.reference_overlap import length_ratio, overlap, overlap_measures, self_bleu
-from unspool.evaluate.significance import SAMPLES, Interval, PairedTest, approximate_randomisation, bootstrap
-from unspool.evaluate.summed_measure import SummedMeasure, mean_of, perplexity_of
+from unspool.evaluate.significance import (
+    SAMPLES,
+    Interval,
+    PairedTest,
+    SummedMeasure,
+    approximate_randomisation,
+    bootstrap,
+    mean_of,
+    perplexity_of,
+)
 from unspool.evaluate.teacher_forcing import forced, text_nats
 from unspool.interfaces import StepModel
 
@@ -54,7 +56,9 @@ class SystemMeasures:
 
     def intervals(self, *, samples: int = SAMPLES, seed: int = 0) -> dict[str, Interval]:
         """Return bootstrap intervals of `summed`, and `spreads`."""
-        intervals = {name: bootstrap(it, samples=samples, seed=seed) for name, it in self.summed.items()}
+        intervals = {
+            name: bootstrap(measure, samples=samples, seed=seed) for name, measure in self.summed.items()
+        }
         return {**intervals, **self.spreads}
 
     def add(self, name: str, measure: SummedMeasure | float, signature: str = "") -> None:
@@ -125,10 +129,10 @@ def measure_system(
         if human is not None:
             with measures.noting("MAUVE"):
                 nonempty = [text for text in texts if text.strip()]
-                it = text_mauve(model, human, nonempty, length=mauve_length)
-                measures.add("MAUVE", it.value, str(it))
-                ends = (min(it.by_clustering), max(it.by_clustering))
-                measures.spreads["MAUVE"] = Interval(it.value, *ends, 1.0)
+                mauve = text_mauve(model, human, nonempty, length=mauve_length)
+                measures.add("MAUVE", mauve.value, str(mauve))
+                ends = (min(mauve.by_clustering), max(mauve.by_clustering))
+                measures.spreads["MAUVE"] = Interval(mauve.value, *ends, 1.0)
     return measures
 
 
@@ -194,8 +198,8 @@ def _total_nats(
             [texts[index] for index in nonempty],
             end=model.is_encoder_decoder,
         )
-        for index, it in zip(nonempty, scored, strict=True):
-            nats[index], counts[index] = -it.total, float(len(it.tokens))
+        for index, text_score in zip(nonempty, scored, strict=True):
+            nats[index], counts[index] = -text_score.total, float(len(text_score.tokens))
         return nats, counts
     if model.tokenizer is None:
         raise ValueError("the model needs a tokenizer to read texts")

@@ -11,20 +11,19 @@ An encoder–decoder reads a source and scores its target, including EOS.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import exp, inf
 
 import torch
 from torch import Tensor
 
 from unspool.decode.arguments import as_int, ids, items, shown
 from unspool.decode.combine.lockstep import check_model
-from unspool.decode.prompts import check_ids, prompt_vocabulary, tokens_left
+from unspool.decode.prompts import encode_without_bos, ids_of, tokens_left
 from unspool.decode.score import read_pairs
 from unspool.evaluate.diversity import check_texts
-from unspool.interfaces import Step, StepModel
+from unspool.evaluate.significance import bounded_exp
+from unspool.interfaces import StepModel
 
 
 @dataclass(frozen=True)
@@ -185,52 +184,16 @@ def read(model: StepModel, parts: Sequence[Window], *, batch: int = 8) -> Iterat
             yield ReadTokens(step.logp_NV, *(index.to(step.logp_NV.device) for index in at))
 
 
-def read_steps(
-    model: StepModel, prompts: Sequence[Sequence[int]], rows: Sequence[Sequence[int]]
-) -> Iterator[tuple[list[int], Step]]:
-    """Yield after 0, 1, … tokens of the rows: the indices of rows that are long enough, and their Step."""
-    active = list(range(len(rows)))
-    step, state = model.start(prompts)
-    for position in range(1 + max(map(len, rows))):
-        yield active, step
-        continuing = [n for n, row in enumerate(active) if len(rows[row]) > position]
-        if not continuing:
-            return
-        if len(continuing) < len(active):
-            state = state.select(torch.tensor(continuing, device=step.logp_NV.device))
-        active = [active[n] for n in continuing]
-        tokens = [rows[row][position] for row in active]
-        step, state = model.step(state, torch.tensor(tokens, device=step.logp_NV.device))
-
-
 def token_ids(model: StepModel, text: str | Sequence[int], index: int, what: str = "text") -> tuple[int, ...]:
     """Encode a text as token ids; error messages name it by `what` and `index`."""
-    if isinstance(text, str):
-        if model.tokenizer is None:
-            raise ValueError(f"{what} {index} is a string, but the model has no tokenizer: give token ids")
-        read = prompt_vocabulary(model)[0] if what == "source" else model.tokenizer
-        assert read is not None
-        return tuple(read.encode(text))
-    if isinstance(text, (bytes, bytearray)):
-        raise TypeError(f"{what} {index} is bytes: decode them first")
-    try:
-        result = tuple(map(operator.index, text))
-    except TypeError:
-        raise TypeError(
-            f"{what} {index} is {text!r:.60}, but must be a string or a list of token ids"
-        ) from None
-    check_ids(
-        prompt_vocabulary(model)[1] if what == "source" else model.vocab_size, result, f"{what} {index}"
-    )
-    return result
+    return ids_of(model, text, index, name=what, is_target=what != "source")
 
 
 def _target(model: StepModel, text: str | Sequence[int], index: int) -> tuple[int, ...]:
     """Encode a target; the ids of a string lose BOS and get EOS."""
-    result = token_ids(model, text, index)
     if not isinstance(text, str) or model.tokenizer is None:
-        return result
-    bare = result[1:] if result[:1] == (model.tokenizer.bos_id,) else result
+        return token_ids(model, text, index)
+    bare = encode_without_bos(model.tokenizer, text)
     return (*bare, min(model.tokenizer.eos_ids)) if model.tokenizer.eos_ids else bare
 
 
@@ -258,7 +221,7 @@ class Perplexity:
     @property
     def value(self) -> float:
         """exp(nats / tokens)."""
-        return _exp(self.nats / self.tokens)
+        return bounded_exp(self.nats / self.tokens)
 
 
 def perplexity(
@@ -277,7 +240,7 @@ def perplexity(
     more context and takes longer. An encoder–decoder needs `sources`, one per text.
     """
     nats, counts = text_nats(model, forced(model, texts, sources, context=context, stride=stride), batch)
-    by_text = tuple(_exp(total / count) for total, count in zip(nats, counts, strict=True))
+    by_text = tuple(bounded_exp(total / count) for total, count in zip(nats, counts, strict=True))
     return Perplexity(sum(nats), sum(counts), by_text)
 
 
@@ -291,7 +254,3 @@ def text_nats(model: StepModel, parts: Sequence[Window], batch: int = 8) -> tupl
             nats[index] -= logp
             counts[index] += 1
     return nats, counts
-
-
-def _exp(x: float) -> float:
-    return exp(x) if x < 709 else inf

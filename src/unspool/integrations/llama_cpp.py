@@ -68,7 +68,6 @@ class LlamaContext:
             self._context = None
 
     def clear(self) -> None:
-        """Empty the KV cache."""
         self.library.llama_memory_clear(self._memory, False)
 
     def copy(self, source: int, target: int) -> None:
@@ -136,7 +135,7 @@ class LlamaState:
         for sequence in self.sequences:
             if sequence not in kept:
                 self.context.drop(sequence)
-        free = (it for it in range(MAX_SEQUENCES) if it not in kept)
+        free = (sequence for sequence in range(MAX_SEQUENCES) if sequence not in kept)
         sequences: list[int] = []
         for row in rows:
             sequence = self.sequences[row]
@@ -271,7 +270,6 @@ def load_llama(path: Path, device: str) -> LlamaCppModel:
 
 
 def _silence_log(library: Any) -> None:
-    """Replace llama.cpp's logger, which writes to standard error."""
     global _LOG_CALLBACK
     if _LOG_CALLBACK is None:
         _LOG_CALLBACK = library.llama_log_callback(lambda _level, _text, _data: None)

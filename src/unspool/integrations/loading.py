@@ -23,12 +23,7 @@ from unspool.config import find_word
 from unspool.engine.engine_choice import ENGINES
 from unspool.lazy import gc_paused
 from unspool.models.loading.config_reader import UnsupportedModelError
-from unspool.models.loading.model_names import (
-    check_name,
-    gguf_path,
-    huggingface_folder,
-    load as load_native,
-)
+from unspool.models.loading.model_names import check_name, gguf_path, huggingface_folder, load as load_native
 from unspool.models.loading.weights import DTYPES, parse_device, parse_dtype, parse_weights
 from unspool.plugins import allow_code
 

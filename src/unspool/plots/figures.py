@@ -35,23 +35,23 @@ MAX_USES = 16
 
 def draw_intervals(panels: Mapping[str, Mapping[str, Interval]], path: str | Path) -> None:
     """Draw measures with confidence intervals: a panel for each measure, a line for each system."""
-    is_nested = isinstance(panels, Mapping) and all(isinstance(it, Mapping) for it in panels.values())
+    is_nested = isinstance(panels, Mapping) and all(isinstance(panel, Mapping) for panel in panels.values())
     if not is_nested or not panels:
         raise TypeError(f"panels is {shown(panels)}, but must be a dict: measure → system → interval")
-    for each in (it for systems in panels.values() for it in systems.values()):
-        check_type(each, "Interval")
+    for interval in (interval for systems in panels.values() for interval in systems.values()):
+        check_type(interval, "Interval")
     columns = min(COLUMNS, len(panels))
     rows = -(-len(panels) // columns)
     max_systems = max(len(systems) for systems in panels.values())
     with canvas(path, 3.4 * columns + 0.6, rows * (0.8 + 0.28 * max_systems)) as figure:
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
         for panel, (measure, systems) in zip(axes, panels.items(), strict=False):
-            for row, it in enumerate(systems.values()):
-                if not isfinite(it.value):
+            for row, interval in enumerate(systems.values()):
+                if not isfinite(interval.value):
                     continue
-                low, high = (end if isfinite(end) else it.value for end in (it.low, it.high))
-                panel.plot([low, high], [row, row], color=SOFT, lw=3, solid_capstyle="butt")
-                panel.plot([it.value], [row], "o", color=BLUE, ms=5)
+                ends = [end if isfinite(end) else interval.value for end in (interval.low, interval.high)]
+                panel.plot(ends, [row, row], color=SOFT, lw=3, solid_capstyle="butt")
+                panel.plot([interval.value], [row], "o", color=BLUE, ms=5)
             panel.set_yticks(range(len(systems)), [_shorten(name, 28) for name in systems], parse_math=False)
             panel.set_ylim(len(systems) - 0.5, -0.5)
             panel.set_title(measure, **{"loc": "left", "fontsize": 9, "color": INK, "parse_math": False})
@@ -67,16 +67,17 @@ def _shorten(name: str, length: int) -> str:
 def draw_heads(result: Sequence[LabelAgreement], path: str | Path) -> None:
     """Draw how well attention heads follow dependency arcs: for each label, the best head and best offset."""
     result = items("result", result, "a list of LabelAgreement")
-    for it in result:
-        check_type(it, "LabelAgreement")
+    for best in result:
+        check_type(best, "LabelAgreement")
     with canvas(path, 6.4, 0.6 + 0.28 * len(result)) as figure:
         panel = figure.subplots()
-        for row, it in enumerate(result):
-            panel.barh(row - 0.2, it.agreement, 0.36, color=BLUE)
-            panel.barh(row + 0.2, it.offset_agreement, 0.36, color=SOFT)
-            panel.text(it.agreement, row - 0.2, f" {it.layer}.{it.head}", va="center", fontsize=7, color=BLUE)
-            panel.text(it.offset_agreement, row + 0.2, f" −{it.offset}", va="center", fontsize=7, color=SOFT)
-        panel.set_yticks(range(len(result)), [it.label for it in result])
+        for row, best in enumerate(result):
+            panel.barh(row - 0.2, best.agreement, 0.36, color=BLUE)
+            panel.barh(row + 0.2, best.offset_agreement, 0.36, color=SOFT)
+            style = {"va": "center", "fontsize": 7}
+            panel.text(best.agreement, row - 0.2, f" {best.layer}.{best.head}", color=BLUE, **style)
+            panel.text(best.offset_agreement, row + 0.2, f" −{best.offset}", color=SOFT, **style)
+        panel.set_yticks(range(len(result)), [best.label for best in result])
         panel.invert_yaxis()
         panel.set_xlim(0, 1.05)
         panel.set_xlabel("share of arcs found: best head (layer.head), best offset")
@@ -88,16 +89,17 @@ def draw_reliability(result: Calibration, path: str | Path) -> None:
     After Guo et al. 2017, figure 1 (papers.bib: guo2017calibration).
     """
     check_type(result, "Calibration")
-    bins = [it for it in result.bins if it.count]
+    bins = [bin_ for bin_ in result.bins if bin_.count]
     with canvas(path, 4.4, 4.8) as figure:
         top, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
         top.plot([0, 1], [0, 1], color=SOFT, lw=0.8, ls="--")
         width = 1 / len(result.bins)
-        for it in bins:
-            middle = (it.low + it.high) / 2
-            top.bar(middle, it.accuracy, width * 0.92, color=BLUE)
-            top.plot([middle - width * 0.46, middle + width * 0.46], [it.confidence] * 2, color=ORANGE, lw=2)
-            below.bar(middle, it.count / result.count, width * 0.92, color=SOFT)
+        for bin_ in bins:
+            middle = (bin_.low + bin_.high) / 2
+            ends = [middle - width * 0.46, middle + width * 0.46]
+            top.bar(middle, bin_.accuracy, width * 0.92, color=BLUE)
+            top.plot(ends, [bin_.confidence] * 2, color=ORANGE, lw=2)
+            below.bar(middle, bin_.count / result.count, width * 0.92, color=SOFT)
         top.set_ylim(0, 1.02)
         top.set_ylabel("accuracy (blue), confidence (orange)")
         below.set_xlim(0, 1)
@@ -132,7 +134,9 @@ def draw_senses(result: Senses, path: str | Path, uses: Sequence[tuple[str, floa
         words.bar_label(bars, fmt="{:,.0f}", fontsize=8, color=INK)
         words.set_ylabel("words")
         for number in by_number:
-            thetas = sorted(theta for it in result.words if len(it.thetas) == number for theta in it.thetas)
+            thetas = sorted(
+                theta for word in result.words if len(word.thetas) == number for theta in word.thetas
+            )
             # Spread in rising order, so that equal values do not hide each other.
             places = [number + 0.7 * ((rank + 0.5) / len(thetas) - 0.5) for rank in range(len(thetas))]
             widths.plot(places, thetas, ".", ms=2.5, color=BLUE)
@@ -177,10 +181,10 @@ def draw_spectrum(result: Bottleneck, path: str | Path) -> None:
         ranks = range(1, len(result.singular_values) + 1)
         # A logarithmic axis cannot show 0: values below the floor are drawn there.
         floor = max(1e-3 * result.smallest, 1e-300)
-        values = [max(it, floor) for it in result.singular_values]
+        values = [max(value, floor) for value in result.singular_values]
         panel.semilogy(ranks, values, ".", ms=3, color=BLUE, label="log-probabilities")
         if result.weight_singular_values:
-            matrix = [max(it, floor) for it in result.weight_singular_values]
+            matrix = [max(value, floor) for value in result.weight_singular_values]
             panel.semilogy(range(1, len(matrix) + 1), matrix, ".", ms=3, color=SOFT, label="output matrix")
         panel.legend(loc="upper center", frameon=False, markerscale=3)
         panel.axhline(result.smallest, color=RED, lw=0.8, ls="--")
@@ -204,17 +208,17 @@ def draw_spectrum(result: Bottleneck, path: str | Path) -> None:
 def draw_widths(result: BeamWidths, path: str | Path) -> None:
     """Draw the beam search curse: length, quality and log p by beam width."""
     check_type(result, "BeamWidths")
-    widths = [it.width for it in result.points]
+    widths = [point.width for point in result.points]
     panels = {
-        "length / reference length": (BLUE, [it.ratio for it in result.points]),
-        "F₁ of tokens": (ORANGE, [it.quality for it in result.points]),
-        "log p of a text": (RED, [it.logp for it in result.points]),
+        "length / reference length": (BLUE, [point.ratio for point in result.points]),
+        "F₁ of tokens": (ORANGE, [point.quality for point in result.points]),
+        "log p of a text": (RED, [point.logp for point in result.points]),
     }
     with canvas(path, 8.4, 2.6) as figure:
         for panel, (name, (colour, values)) in zip(figure.subplots(1, 3), panels.items(), strict=True):
             panel.plot(widths, values, "o-", ms=3, color=colour)
             panel.set_xscale("log", base=2)
-            panel.set_xticks(widths, [str(it) for it in widths])
+            panel.set_xticks(widths, [str(width) for width in widths])
             panel.minorticks_off()
             panel.set_xlabel("beam width")
             panel.set_title(name, loc="left", fontsize=9)
@@ -225,19 +229,19 @@ def draw_loops(result: LoopRates, path: str | Path) -> None:
     check_type(result, "LoopRates")
     with canvas(path, 8.4, 1.4 + 0.3 * len(result.decoders)) as figure:
         left, right = figure.subplots(1, 2)
-        names = [_shorten(it.decoder, 34) for it in result.decoders]
-        left.barh(range(len(names)), [it.rate for it in result.decoders], 0.6, color=BLUE)
+        names = [_shorten(loops.decoder, 34) for loops in result.decoders]
+        left.barh(range(len(names)), [loops.rate for loops in result.decoders], 0.6, color=BLUE)
         left.set_yticks(range(len(names)), names, parse_math=False)
         left.invert_yaxis()
         left.set_xlim(0, 1)
         left.set_xlabel("share of texts that end in a loop")
         colours = (BLUE, ORANGE, RED, GREEN, SOFT)
-        for index, it in enumerate(it for it in result.decoders if it.turns):
-            turns = range(1, len(it.turns) + 1)
-            right.plot(turns, it.turns, "o-", ms=3, color=colours[index % 5], label=it.decoder)
+        for index, loops in enumerate(loops for loops in result.decoders if loops.turns):
+            turns = range(1, len(loops.turns) + 1)
+            right.plot(turns, loops.turns, "o-", ms=3, color=colours[index % 5], label=loops.decoder)
         right.set_xlabel("repetition of the loop")
         right.set_ylabel("log p of a token")
-        if any(it.turns for it in result.decoders):
+        if any(loops.turns for loops in result.decoders):
             for text in right.legend(frameon=False, fontsize=7).get_texts():
                 text.set_parse_math(False)
 
@@ -263,26 +267,28 @@ def draw_attention(
     """Draw attention maps: one head with its tokens, or many heads as small images."""
     check_type(result, "AttentionMaps")
     layer, head = (
-        None if it is None else as_int(name, it, at_least=0, advice="Count from 0.")
-        for name, it in (("layer", layer), ("head", head))
+        None if number is None else as_int(name, number, at_least=0, advice="Count from 0.")
+        for name, number in (("layer", layer), ("head", head))
     )
     chosen = [
-        it for it in result.maps if (layer is None or it.layer == layer) and (head is None or it.head == head)
+        each
+        for each in result.maps
+        if (layer is None or each.layer == layer) and (head is None or each.head == head)
     ]
     if not chosen:
         raise ValueError(f"no head {shown(head)} in layer {shown(layer)}: both count from 0")
     if len(chosen) == 1:
         _draw_one(result, chosen[0], path)
         return
-    columns = max(sum(it.layer == row for it in chosen) for row in {it.layer for it in chosen})
+    columns = max(sum(each.layer == row for each in chosen) for row in {each.layer for each in chosen})
     rows = -(-len(chosen) // columns)
     with canvas(path, 0.6 + 0.8 * columns, 0.4 + 0.8 * rows) as figure:
         panels = figure.subplots(rows, columns, squeeze=False).ravel()
         for panel in panels:
             panel.set_axis_off()
-        for panel, it in zip(panels, chosen, strict=False):
-            panel.imshow(it.weights_TS.numpy(), cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
-            panel.set_title(f"{it.layer}.{it.head}", fontsize=5, pad=1)
+        for panel, each in zip(panels, chosen, strict=False):
+            panel.imshow(each.weights_TS.numpy(), cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
+            panel.set_title(f"{each.layer}.{each.head}", fontsize=5, pad=1)
 
 
 def _draw_one(result: AttentionMaps, one: AttentionMap, path: str | Path) -> None:
@@ -291,8 +297,8 @@ def _draw_one(result: AttentionMaps, one: AttentionMap, path: str | Path) -> Non
         panel = figure.subplots()
         panel.imshow(one.weights_TS.numpy(), cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
         style = {"fontsize": 6, "parse_math": False}
-        panel.set_xticks(range(across), [label(it) for it in result.sources], rotation=90, **style)
-        panel.set_yticks(range(down), [label(it) for it in result.tokens], **style)
+        panel.set_xticks(range(across), [label(token) for token in result.sources], rotation=90, **style)
+        panel.set_yticks(range(down), [label(token) for token in result.tokens], **style)
         where = "to the source" if one.layer is None else f"layer {one.layer}, head {one.head}"
         panel.set_title(where, loc="left", fontsize=9, color=INK)
 

@@ -98,7 +98,7 @@ def lines(
             axes.axhline(limit, color=RED, linestyle=":")
         axes.set(xlabel=xlabel, ylabel=ylabel, **settings)
         if ticks:
-            labels = ticks.values() if isinstance(ticks, Mapping) else (f"{it:g}" for it in ticks)
+            labels = ticks.values() if isinstance(ticks, Mapping) else (f"{tick:g}" for tick in ticks)
             axes.set_xticks(list(ticks), list(labels))
             axes.minorticks_off()
 
@@ -115,15 +115,16 @@ def draw_curves(points: Sequence[Run], path: Path) -> bool:
         return False
     figure: Any = Figure(figsize=(7, 4), layout="constrained")
     loss, rate = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-    has_nll = any("nll" in it or "valid" in it for it in points)
+    has_nll = any("nll" in point or "valid" in point for point in points)
     labels = {"nll": "training", "valid": "validation"} if has_nll else {"loss": "loss"}
     for name, label in labels.items():
-        xy = [(it["update"], it[name]) for it in points if name in it]
+        xy = [(point["update"], point[name]) for point in points if name in point]
         if xy:
             loss.plot(*zip(*xy, strict=True), label=label, marker="." if name == "valid" else None)
     loss.set_ylabel("−log p of a token" if has_nll else "per target")
     loss.legend(frameon=False)
-    rate.plot(*zip(*[(it["update"], it["lr"]) for it in points if "lr" in it], strict=True), color="grey")
+    xy = [(point["update"], point["lr"]) for point in points if "lr" in point]
+    rate.plot(*zip(*xy, strict=True), color="grey")
     rate.set_ylabel("learning rate")
     rate.set_xlabel("update")
     with new_file(path) as fresh:

@@ -4,9 +4,8 @@ from scipy.optimize import linprog
 
 from unspool.basis.arrays import as_distribution
 from unspool.basis.linear_program import solve_linear_program
-from unspool.basis.solver.cascade import close_brackets
+from unspool.basis.solver.cascade import LevelSearch, close_brackets
 from unspool.basis.solver.interior_point import InteriorPoint, solve_reduced
-from unspool.basis.solver.level_search import LevelSearch
 from unspool.basis.solver.proof_attempts import ProofAttempts, SharedFactors
 from unspool.basis.solver.whitening import whiten
 from unspool.basis.verifier import verify_certificate

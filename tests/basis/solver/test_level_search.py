@@ -1,6 +1,6 @@
 import numpy as np
 
-from unspool.basis.solver.level_search import LevelSearch, fix_tail
+from unspool.basis.solver.cascade import LevelSearch, fix_tail
 from unspool.basis.solver.proof_attempts import ProofAttempts
 from unspool.basis.verifier import verify_certificate
 

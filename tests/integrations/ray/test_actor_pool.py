@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from unspool.integrations.ray import actor_pool as module
-from unspool.integrations.ray.actor_pool import BlockActor, pool_size
+from unspool.integrations.ray import corpus as module
+from unspool.integrations.ray.corpus import BlockActor, pool_size
 from unspool.integrations.ray.corpus_blocks import corpus_blocks
 
 

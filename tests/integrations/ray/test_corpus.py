@@ -1,10 +1,19 @@
 import json
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from unspool.integrations.ray.corpus import Corpus, CorpusResult, lock_folder, read_job, run_corpus
+from unspool.integrations.ray.corpus import (
+    BlockActor,
+    Corpus,
+    CorpusResult,
+    lock_folder,
+    read_job,
+    run_corpus,
+)
 
 
 def counting(path):
@@ -27,12 +36,33 @@ def corpus_in(folder, rows=10, block=2):
     return Corpus([path], folder / "out", ("prompt",), block)
 
 
-@pytest.mark.filterwarnings("ignore")  # Ray's own, about its own settings and sockets
-def test_finished_blocks_are_skipped(tmp_path):
-    # The one test of `make test` that starts Ray.
+@pytest.fixture
+def local_ray():
     import ray
 
     ray.init(address="local", include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture
+def in_process(monkeypatch):
+    """No Ray: one actor of this process works on all blocks."""
+
+    def map_blocks(ray, blocks, make, columns, workers, gpus):
+        actor = BlockActor(make, columns)
+        for block in blocks:
+            result = actor(pa.Table.from_pylist([asdict(block)]))
+            yield tuple(result[name][0] for name in ("number", "rows", "content"))
+
+    monkeypatch.setattr("unspool.integrations.ray.corpus.connect_ray", nullcontext)
+    monkeypatch.setattr("unspool.integrations.ray.corpus.map_blocks", map_blocks)
+
+
+@pytest.mark.filterwarnings("ignore")  # Ray's own, about its own settings and sockets
+@pytest.mark.parametrize("workers", ["in_process", pytest.param("local_ray", marks=pytest.mark.cluster)])
+def test_finished_blocks_are_skipped(tmp_path, workers, request):
+    request.getfixturevalue(workers)
     corpus, done = corpus_in(tmp_path), tmp_path / "done"
     seen = []
 
@@ -52,7 +82,6 @@ def test_finished_blocks_are_skipped(tmp_path):
 
     parts[3].unlink()
     assert run_corpus(corpus, counting(done), {"seed": 1}, workers=1) == CorpusResult(10, 5, 4)
-    ray.shutdown()
     assert parts[3].read_text().count("!") == 2
     assert len(done.read_text().splitlines()) == 6
 

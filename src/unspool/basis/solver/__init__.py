@@ -8,7 +8,7 @@ metrics (lewis_metric.py) when a stage first needs them.
 Per token: cascade.py runs the stages, the cheapest first.
 
 1. Least squares over the most probable rows gives a first λ (douglas_rachford.py).
-2. Douglas–Rachford splitting searches for λ and multipliers at once; level_search.py runs it over the head,
+2. Douglas–Rachford splitting searches for λ and multipliers at once; cascade.py runs it over the head,
    the head and a sample of the tail, and all rows.
 3. The interior-point method (interior_point.py) solves the remaining cases on a reduced set of rows.
 

@@ -32,7 +32,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 from scipy.linalg import qr
 
-from unspool.basis.arrays import Array, Array32, Indices, as_numpy, check_int, short_repr
+from unspool.basis.arrays import Array, Array32, Indices, as_numpy
+from unspool.checked_fields import as_int, shown
 from unspool.io import cache_folder, check_disk_space, new_file, private_folder
 
 # A direction of W̃ shorter than this, relative to the longest, is rounding error.
@@ -139,7 +140,6 @@ def dependent_columns(null_MD: Array) -> Indices:
 
 
 def _column_ranges(weight: Float64Rows) -> tuple[Array, Array]:
-    """The smallest and the largest entry of each column."""
     low_D, high_D = np.full(weight.shape[1], np.inf), np.full(weight.shape[1], -np.inf)
     for _, block in weight.blocks():
         if not np.isfinite(block).all():
@@ -216,7 +216,7 @@ def whiten(W: Any, rank: int | None = None) -> WhitenedMatrix:
         raise ValueError(f"W has shape {rows.shape}; expected (vocabulary, width), one row per token.")
     vocabulary, width = rows.shape
     if rank is not None:
-        rank = check_int("rank", rank, 0, width, f"a whole number between 0 and {width}, or None for {width}")
+        rank = as_int("rank", rank, at_least=0, at_most=width, advice=f"None is {width}, the width of W.")
     weight = rows if rank in (None, width) else _project_to_leading_directions(rows, rank)
     while True:
         gram_MM, sizes = _gram(weight)
@@ -311,7 +311,7 @@ def load_or_whiten(W: Any, rank: int | None, folder: str | os.PathLike[str] | No
     folder holds at most 4 GB; the least recently used files are removed first.
     """
     if folder is not None and not isinstance(folder, str | os.PathLike):
-        raise TypeError(f"cache is {short_repr(folder)}; expected the path of a folder, or None")
+        raise TypeError(f"cache is {shown(folder)}; expected the path of a folder, or None")
     if folder is None:
         return whiten(W, rank)
     path = Path(folder) / f"basis-{fingerprint(W, rank)}.safetensors"
@@ -327,7 +327,6 @@ def load_or_whiten(W: Any, rank: int | None, folder: str | os.PathLike[str] | No
 
 
 def fingerprint(W: Any, rank: int | None) -> str:
-    """A hash of W and the rank."""
     rows = Float64Rows(W)
     rank = rows.shape[1] if rank is None else rank
     digest = blake2b(
@@ -371,7 +370,6 @@ def _save(path: Path, whitened: WhitenedMatrix) -> None:
 
 
 def _checksum(path: Path, arrays: dict[str, NDArray[Any]]) -> str:
-    """A hash of the file name and the arrays."""
     digest = blake2b(path.name.encode(), digest_size=20)
     for name, array in sorted(arrays.items()):
         digest.update(f"{name} {array.shape} {array.dtype}".encode())

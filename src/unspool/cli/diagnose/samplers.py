@@ -17,7 +17,7 @@ from unspool.cli.parser import add_model_argument, command, natural, number, opt
 from unspool.cli.texts import add_reading_options, add_text_options, given_texts
 
 if TYPE_CHECKING:
-    from unspool.diagnose.critical_settings import Match
+    from unspool.diagnose.matched_thresholds import Match
 
 THRESHOLDS_EXAMPLES = """examples:
   unspool diagnose thresholds smollm2 --text book.txt --document file

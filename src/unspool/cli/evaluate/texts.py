@@ -18,8 +18,7 @@ from unspool.data.records import Layout
 from unspool.evaluate.text_files import SystemOutputs, read_outputs, read_systems, shared_prompts
 
 if TYPE_CHECKING:
-    from unspool.evaluate.significance import Interval, PairedTest
-    from unspool.evaluate.summed_measure import SummedMeasure
+    from unspool.evaluate.significance import Interval, PairedTest, SummedMeasure
     from unspool.evaluate.system_measures import SystemMeasures
 
 EXAMPLES = """examples:
@@ -116,7 +115,7 @@ def _check(args: argparse.Namespace, systems: list[SystemOutputs], references: S
 
 def _own_measure(name: str, references: SystemOutputs | None) -> Callable[[Sequence[str]], SummedMeasure]:
     from unspool.decode.arguments import function_of
-    from unspool.evaluate.summed_measure import mean_of
+    from unspool.evaluate.significance import mean_of
     from unspool.plugins import import_plugin, is_plugin, one_line
 
     if not is_plugin(name):

@@ -28,13 +28,7 @@ from torch import Tensor
 
 from unspool.decode.hypothesis import Hypothesis, Job, SearchStep
 from unspool.decode.ranking import Attended
-from unspool.decode.search.beam_state import (
-    BeamItem,
-    BeamSearch,
-    BeamState,
-    best_texts,
-    stop_finished_beams,
-)
+from unspool.decode.search.beam_state import BeamItem, BeamSearch, BeamState, best_texts, stop_finished_beams
 from unspool.decode.search.candidates import Candidate, alternatives, propose
 from unspool.decode.search.sampling import reshape
 from unspool.interfaces import Step, StepModel, Transform
@@ -93,7 +87,7 @@ def _run(
     options, first = requests[0][0].options, requests[0][0].request
     step, state = model.start([job.prompts[request[0].request] for request in requests])
     attended = None if options.coverage is None else Attended.begin(step)
-    live = [one for request in requests for beam in request for one in beam.live]
+    live = [item for request in requests for beam in request for item in beam.live]
     rows_M = _changed_rows(live, step, first)
     if rows_M is not None:
         step, state = step.select(rows_M), state.select(rows_M)
@@ -101,7 +95,7 @@ def _run(
     while live:
         step = step if use_model_scores else replace(step, score_NV=None)
         beams = [beam for request in requests for beam in request if beam.live]
-        scores_NV = token_scores(step, [one.hypothesis for one in live], options.transforms)
+        scores_NV = token_scores(step, [item.hypothesis for item in live], options.transforms)
         ranked = alternatives(step.logp_NV, scores_NV, job.alternatives)
         for beam, end in zip(beams, accumulate(len(c.live) for c in beams), strict=True):
             beam.first_row = end - len(beam.live)
@@ -117,13 +111,13 @@ def _run(
             for hypothesis in best_texts(request, job.n)
         ]
         requests = [request for request in requests if not _has_stopped(request)]
-        live = [one for request in requests for beam in request for one in beam.live]
-        yield SearchStep(tuple(one.hypothesis for one in live), tuple(ended))
+        live = [item for request in requests for beam in request for item in beam.live]
+        yield SearchStep(tuple(item.hypothesis for item in live), tuple(ended))
         if live:
             rows_M = _changed_rows(live, step)
             if rows_M is not None:
                 state, attended = state.select(rows_M), attended and attended.select(rows_M)
-            tokens = [one.hypothesis.tokens[-1] for one in live]
+            tokens = [item.hypothesis.tokens[-1] for item in live]
             step, state = model.step(state, torch.tensor(tokens, device=step.logp_NV.device))
             attended = attended and attended.plus(step)
 
@@ -153,7 +147,7 @@ def _has_stopped(request: Sequence[BeamState]) -> bool:
 def _changed_rows(live: Sequence[BeamItem], step: Step, first: int = 0) -> Tensor | None:
     """The rows that the live hypotheses continue, counted from `first`; None if they are all rows in
     order."""
-    rows = [one.row - first for one in live]
+    rows = [item.row - first for item in live]
     if rows == list(range(len(step.logp_NV))):
         return None
     return torch.tensor(rows, device=step.logp_NV.device)

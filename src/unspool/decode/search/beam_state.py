@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, fields, replace
 from numbers import Real
-from typing import Any, ClassVar, Literal, NamedTuple, TypedDict, Unpack
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypedDict, Unpack
 
-from unspool.decode.arguments import Checked, function_of, integer, number, shown
+from unspool.decode.arguments import Checked, function_of, integer, number, set_fields, shown
 from unspool.decode.hypothesis import Hypothesis, Job, Ranked
 from unspool.decode.ranking import BeamStatus, Coverage, LengthPenalty, Proved, Stop, Sum
 from unspool.decode.search.candidates import Candidate
@@ -54,7 +55,6 @@ class BeamOptions(Checked):
 
     @property
     def pool_size(self) -> int:
-        """Number of finished hypotheses to keep."""
         # 1e-9 allows for rounding: 1.1 · 10 is 11.000000000000002.
         return max(1, math.ceil(self.patience * self.width - 1e-9))
 
@@ -101,7 +101,7 @@ class BeamSearch:
                 f"{type(self).__name__} has no option {unknown[0]!r}. "
                 f"Choose from {', '.join(BeamKeywords.__annotations__)}."
             )
-        object.__setattr__(self, "options", BeamOptions(width, transforms, **keywords))
+        set_fields(self, options=BeamOptions(width, transforms, **keywords))
 
     def __repr__(self) -> str:
         own = [repr(getattr(self, field.name)) for field in fields(self)[1:]]
@@ -110,6 +110,12 @@ class BeamSearch:
     @property
     def width(self) -> int:
         return self.options.width
+
+    def with_width(self, width: int) -> Self:
+        """The same search with another width."""
+        other = copy(self)
+        set_fields(other, options=replace(self.options, width=width))
+        return other
 
     streams: ClassVar[bool] = False
     """False, because a better hypothesis may still replace the tokens."""
@@ -251,7 +257,9 @@ class BeamState:
             return
         score = self.final_score(hypothesis, candidate)
         ended = Ended(replace(hypothesis, total=score, notes={**hypothesis.notes, **notes}), score, missing)
-        duplicate = next((one for one in self.pool if text_key(one.hypothesis) == text_key(hypothesis)), None)
+        duplicate = next(
+            (ended for ended in self.pool if text_key(ended.hypothesis) == text_key(hypothesis)), None
+        )
         if duplicate is not None:
             if duplicate.rank_key <= ended.rank_key:
                 return
@@ -320,7 +328,7 @@ def best_texts(beams: Sequence[BeamState], n: int) -> list[Hypothesis]:
             f"request {beams[0].request}: the transforms cut every next token. "
             "A transform must leave at least one token of every row."
         )
-    tree = beams[0].tree.nodes(one.node for beam in beams for one in beam.unfinished)
+    tree = beams[0].tree.nodes(item.node for beam in beams for item in beam.unfinished)
     different: dict[str | tuple[int, ...], Hypothesis] = {}
     for *_, hypothesis in ranked:
         different.setdefault(text_key(hypothesis), hypothesis)

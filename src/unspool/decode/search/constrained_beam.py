@@ -151,8 +151,12 @@ def grow(inputs: BeamScores, beams: Sequence[_PhraseBeam]) -> None:
     required = _phrase_candidates(inputs, beams)
     for beam, candidates, more in zip(beams, inputs.propose(beams), required, strict=True):
         # Candidates with the same parent and token are equal.
-        merged = {(one.parent, one.token): one for one in (*candidates, *more)}
-        beam.take(sorted(merged.values(), key=lambda one: (-one.total, one.parent, one.token)))
+        merged = {(candidate.parent, candidate.token): candidate for candidate in (*candidates, *more)}
+        beam.take(
+            sorted(
+                merged.values(), key=lambda candidate: (-candidate.total, candidate.parent, candidate.token)
+            )
+        )
 
 
 def _phrase_candidates(inputs: BeamScores, beams: Sequence[_PhraseBeam]) -> list[list[Candidate]]:

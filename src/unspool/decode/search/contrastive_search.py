@@ -25,6 +25,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from unspool.decode.arguments import as_int, as_number, set_fields
 from unspool.decode.hypothesis import Hypothesis, Job, SearchStep, split_ended
+from unspool.decode.score import read_steps
 from unspool.decode.search.candidates import alternatives
 from unspool.decode.search.sampling import bind_transforms, check_transforms, reshape
 from unspool.decode.transforms.scores import peaks
@@ -147,14 +148,9 @@ def _begin(model: StepModel, job: Job, prompts: Sequence[Sequence[int]]) -> tupl
 
 def _read_token_by_token(model: StepModel, prompts: Sequence[Sequence[int]]) -> list[Tensor]:
     """The hidden states (T, D) of each prompt, from a model without `prompt_reading`."""
-    step, state = model.start([prompt[:1] for prompt in prompts])
-    device, live = step.logp_NV.device, list(range(len(prompts)))
-    hidden = [[vector_D] for vector_D in _hidden(model, step)]
-    for place in range(1, max(map(len, prompts))):
-        stay = [i for i, row in enumerate(live) if len(prompts[row]) > place]
-        live, state = [live[i] for i in stay], state.select(torch.tensor(stay, device=device))
-        tokens_N = torch.tensor([prompts[row][place] for row in live], device=device)
-        step, state = model.step(state, tokens_N)
+    hidden: list[list[Tensor]] = [[] for _ in prompts]
+    first, rest = [prompt[:1] for prompt in prompts], [prompt[1:] for prompt in prompts]
+    for live, step in read_steps(model, first, rest):
         for row, vector_D in zip(live, _hidden(model, step), strict=True):
             hidden[row].append(vector_D)
     return [torch.stack(vectors) for vectors in hidden]

@@ -142,11 +142,7 @@ class _Search(BeamState):
             if level.next < len(level.fields_C5)
         ]
         open_ = max(self.dropped, *waiting, -math.inf)
-        return {
-            "optimal": open_ <= self._worst,
-            "bound": max(self.pool[0].score, open_),
-            "read": self.read,
-        }
+        return {"optimal": open_ <= self._worst, "bound": max(self.pool[0].score, open_), "read": self.read}
 
     @property
     def _worst(self) -> float:
@@ -185,12 +181,10 @@ class _Search(BeamState):
         self.ranked = alternatives(step.logp_NV, scores_NV, self.job.alternatives)
         totals_NV = scores_NV.double() + scores_NV.new_tensor(self.totals, dtype=torch.float64)[:, None]
         length = len(live[0].hypothesis.tokens)
-        ends = sorted(self.job.eos | self.job.stop_ids)
+        ends, tables = sorted(self.job.eos | self.job.stop_ids), (step.logp_NV, scores_NV, totals_NV)
         for row in range(len(live)):
             for token in ends:
-                candidate = _candidate(
-                    row, token, *(float(it[row, token]) for it in (step.logp_NV, scores_NV, totals_NV))
-                )
+                candidate = _candidate(row, token, *(float(rows[row, token]) for rows in tables))
                 if candidate.total > -math.inf:
                     self.end(self.extend(candidate), candidate)
         totals_NV[:, ends] = -math.inf
@@ -205,11 +199,8 @@ class _Search(BeamState):
         order_K = highest(total_C[None], kept)[1][0]
         flat_K = flat_C[order_K]
         vocabulary = scores_NV.shape[1]
-        columns = (
-            *(flat_K // vocabulary, flat_K % vocabulary),
-            *(it.flatten()[flat_K] for it in (step.logp_NV, scores_NV, totals_NV)),
-        )
-        return _Level(live, self.ranked, torch.stack([it.double() for it in columns], dim=-1))
+        columns = (flat_K // vocabulary, flat_K % vocabulary, *(rows.flatten()[flat_K] for rows in tables))
+        return _Level(live, self.ranked, torch.stack([column.double() for column in columns], dim=-1))
 
     def _choose(self, level: _Level) -> list[BeamItem]:
         """Take the next continuations of a level; those that end enter the pool."""

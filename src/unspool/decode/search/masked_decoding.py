@@ -67,6 +67,19 @@ class MaskedText:
         return hypothesis
 
 
+def _blank_texts(
+    model: Infilling, mask: int, job: Job, hypotheses: Sequence[Hypothesis], count: int
+) -> list[MaskedText]:
+    """Texts of the `count` most probable lengths for each hypothesis, all masked."""
+    prompts = [job.prompts[hypothesis.request] for hypothesis in hypotheses]
+    limits = [job.limits[hypothesis.request] for hypothesis in hypotheses]
+    return [
+        MaskedText.blank(hypothesis, length, mask)
+        for hypothesis, lengths in zip(hypotheses, model.lengths(prompts, limits, count), strict=True)
+        for length, _ in lengths
+    ]
+
+
 def predict_positions(model: Infilling, job: Job, texts: Sequence[MaskedText]) -> list[Tensor]:
     """log p at every position of each text, (T, V)."""
     return model.fill(
@@ -100,16 +113,7 @@ class MaskPredict(Checked):
 
     def _search(self, model: Infilling, mask: int, job: Job) -> Iterator[SearchStep]:
         for hypotheses in replace(job, n=1).batches(self.lengths):
-            predicted = model.lengths(
-                [job.prompts[hypothesis.request] for hypothesis in hypotheses],
-                [job.limits[hypothesis.request] for hypothesis in hypotheses],
-                self.lengths,
-            )
-            texts = [
-                MaskedText.blank(hypothesis, length, mask)
-                for hypothesis, lengths in zip(hypotheses, predicted, strict=True)
-                for length, _ in lengths
-            ]
+            texts = _blank_texts(model, mask, job, hypotheses, self.lengths)
             for t in range(self.iterations):
                 for text in texts if t else ():
                     text.mask_least_probable(len(text.tokens) * (self.iterations - t) // self.iterations)
@@ -160,13 +164,7 @@ class MaskedDiffusion(Checked):
 
     def _search(self, model: Infilling, mask: int, job: Job) -> Iterator[SearchStep]:
         for hypotheses in job.batches():
-            prompts = [job.prompts[hypothesis.request] for hypothesis in hypotheses]
-            limits = [job.limits[hypothesis.request] for hypothesis in hypotheses]
-            lengths = model.lengths(prompts, limits, 1)
-            texts = [
-                MaskedText.blank(hypothesis, length, mask)
-                for hypothesis, ((length, _),) in zip(hypotheses, lengths, strict=True)
-            ]
+            texts = _blank_texts(model, mask, job, hypotheses, 1)
             rngs = [
                 torch_generator(job.stream_key(hypothesis.request, hypothesis.sample))
                 for hypothesis in hypotheses

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from unspool.decode import fast_sampling
-from unspool.decode.arguments import function_of, shown
+from unspool.decode.arguments import function_of, set_fields, shown
 from unspool.decode.hypothesis import Hypothesis, Job, Ranked, SearchStep, split_ended
 from unspool.decode.multinomial import Multinomial, draw_uniform
 from unspool.decode.picks import ArgMax
@@ -56,8 +56,15 @@ def bind_transforms(transforms: Sequence[Transform], model: StepModel, job: Job)
     return tuple(rule.bind(model, job) if isinstance(rule, BindableTransform) else rule for rule in rules)
 
 
+def bind_rules(
+    transforms: Sequence[Transform], pick: Pick, model: StepModel, job: Job
+) -> tuple[tuple[Transform, ...], Pick]:
+    """Bind the transforms and the pick to one model and job."""
+    rules = bind_transforms(transforms, model, job)
+    return rules, pick.bind(model, rules) if isinstance(pick, BindablePick) else pick
+
+
 def on_logits(transforms: Sequence[Transform]) -> bool:
-    """True if one of the transforms needs logits."""
     return any(getattr(rule, "on_logits", False) for rule in transforms)
 
 
@@ -108,7 +115,6 @@ class PromptStart:
 
     @property
     def step(self) -> Step:
-        """The Step after the prompts."""
         if self._step is None:
             self._step, self._state = self.model.start(self._prompts)
         return self._step
@@ -196,15 +202,26 @@ def _of(scores_NV: Tensor, tokens_N: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, init=False, repr=False)
-class Sample:
+class TokenDecoder:
+    """Base class of decoders that choose token by token: transforms, and a pick that draws the token."""
+
+    transforms: tuple[Transform, ...]
+    pick: Pick
+
+    streams: ClassVar[bool] = True
+    """A drawn token does not change later."""
+
+    def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
+        return decode_rows(model, job, *bind_rules(self.transforms, self.pick, model, job))
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Sample(TokenDecoder):
     """Draw each token from the model's distribution: Sample(Temperature(0.8), TopP(0.9)).
 
     The arguments are transforms, which apply in the order given. The last may be a pick, such as
     BasisAware(0.1), which draws the token in its own way.
     """
-
-    transforms: tuple[Transform, ...]
-    pick: Pick
 
     def __init__(self, *rules: Transform | Pick) -> None:
         *first, last = rules or (Multinomial(),)
@@ -213,24 +230,15 @@ class Sample:
         else:
             transforms, pick = [*first, last], Multinomial()
         check_transforms("Sample", transforms)
-        object.__setattr__(self, "transforms", tuple(transforms))
-        object.__setattr__(self, "pick", pick)
+        set_fields(self, transforms=tuple(transforms), pick=pick)
 
     def __repr__(self) -> str:
         rules = [*self.transforms, *([] if self.pick == Multinomial() else [self.pick])]
         return f"Sample({', '.join(map(repr, rules))})"
 
-    streams: ClassVar[bool] = True
-    """A drawn token does not change later."""
-
-    def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
-        transforms = bind_transforms(self.transforms, model, job)
-        pick = self.pick.bind(model, transforms) if isinstance(self.pick, BindablePick) else self.pick
-        return decode_rows(model, job, transforms, pick)
-
 
 @dataclass(frozen=True, init=False, repr=False)
-class Greedy:
+class Greedy(TokenDecoder):
     """Greedy(): greedy search, the most probable token at every step.
 
         y_t = argmax_i log p(i | y_{<t})
@@ -238,17 +246,9 @@ class Greedy:
     Transforms such as penalties may reshape the scores first.
     """
 
-    transforms: tuple[Transform, ...]
-
     def __init__(self, *transforms: Transform) -> None:
         check_transforms("Greedy", transforms)
-        object.__setattr__(self, "transforms", transforms)
+        set_fields(self, transforms=transforms, pick=ArgMax())
 
     def __repr__(self) -> str:
         return f"Greedy({', '.join(map(repr, self.transforms))})"
-
-    streams: ClassVar[bool] = True
-    """A chosen token does not change later."""
-
-    def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
-        return decode_rows(model, job, bind_transforms(self.transforms, model, job), ArgMax())

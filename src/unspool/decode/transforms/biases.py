@@ -11,6 +11,7 @@ from torch import Tensor
 
 from unspool.decode.arguments import biases, known_ids, pairs, phrases, set_fields, within
 from unspool.decode.hypothesis import Hypothesis, Job
+from unspool.decode.prompts import encode_without_bos
 from unspool.decode.transforms.penalties import tokens_so_far
 from unspool.decode.transforms.scores import ban_each, peaks
 from unspool.interfaces import Step, StepModel
@@ -75,8 +76,7 @@ def encode_words(words: str | Sequence[int], model: StepModel, role: str) -> tup
         raise ValueError(
             f"the {role} {words!r} needs a tokenizer, which this model does not have: give token ids"
         )
-    tokens = model.tokenizer.encode(words)
-    ids = tuple(tokens[1:] if tokens and tokens[0] == model.tokenizer.bos_id else tokens)
+    ids = encode_without_bos(model.tokenizer, words)
     if not ids:
         raise ValueError(f"the {role} {words!r} is empty in this model's vocabulary: leave it out")
     return ids

@@ -257,7 +257,6 @@ class Grammar:
         return f"Grammar({', '.join(f'{one.name}={getattr(self, one.name)!r}' for one in given)})"
 
     def to_lark(self) -> str:
-        """The grammar in llguidance's Lark."""
         if self.lark is not None:
             return self.lark
         if self.json_schema is not None:

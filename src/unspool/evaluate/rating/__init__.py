@@ -18,7 +18,6 @@ from unspool.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from unspool.evaluate.rating.answers import SCALES as SCALES
-    from unspool.evaluate.rating.csv_sheets import read_sheet as read_sheet, write_sheet as write_sheet
     from unspool.evaluate.rating.rater_agreement import (
         alpha as alpha,
         alpha_measure as alpha_measure,
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
         RatingItem as RatingItem,
         RatingSet as RatingSet,
         prepare as prepare,
+        read_sheet as read_sheet,
+        write_sheet as write_sheet,
     )
 
 __all__, __getattr__, __dir__ = lazy_exports(__name__)

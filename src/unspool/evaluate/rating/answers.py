@@ -37,7 +37,7 @@ class Answer:
 
 def append(path: Path, answers: Sequence[Answer]) -> None:
     """Append answers to the file and flush them to the disk."""
-    lines = "".join(f"{json.dumps(asdict(it), ensure_ascii=False)}\n" for it in answers).encode()
+    lines = "".join(f"{json.dumps(asdict(answer), ensure_ascii=False)}\n" for answer in answers).encode()
     lock = path.with_name(f".{path.name}.lock")
     try:
         with FileLock(lock, timeout=LOCK_TIMEOUT_S):

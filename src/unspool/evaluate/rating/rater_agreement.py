@@ -20,7 +20,7 @@ import numpy as np
 from scipy.sparse.csgraph import connected_components
 
 from unspool.decode.arguments import as_number, items, one_of, shown
-from unspool.evaluate.summed_measure import Counts, SummedMeasure
+from unspool.evaluate.significance import Counts, SummedMeasure
 
 
 def alpha(

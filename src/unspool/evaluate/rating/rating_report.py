@@ -22,14 +22,16 @@ from unspool.evaluate.rating.rater_agreement import alpha_measure, strengths
 from unspool.evaluate.rating.rating_set import Key, RatingSet
 from unspool.evaluate.significance import (
     SAMPLES,
+    Counts,
     Interval,
     PairedTest,
     approximate_randomisation,
     bootstrap,
     check_draws,
+    mean_of,
+    ratio_of,
     resample_counts,
 )
-from unspool.evaluate.summed_measure import Counts, mean_of, ratio_of
 
 LEVEL = 0.95
 
@@ -88,7 +90,6 @@ Summary = tuple[list[SystemRating], dict[tuple[str, str], PairedTest]]
 
 
 def _scores(answers: Sequence[Answer], key: Key, samples: int, seed: int) -> Summary:
-    """Compute means, and tests of their differences."""
     scores: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     prompts: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for answer in answers:
@@ -121,7 +122,6 @@ def _scores(answers: Sequence[Answer], key: Key, samples: int, seed: int) -> Sum
 
 
 def _preferences(answers: Sequence[Answer], key: Key, samples: int, seed: int) -> Summary:
-    """Compute Bradley–Terry strengths."""
     index = {system: position for position, system in enumerate(key.systems)}
     won = {item: np.zeros((len(index),) * 2) for item in {answer.item for answer in answers}}
     ties: Counter[str] = Counter()

@@ -4,11 +4,13 @@
     FOLDER/answers.jsonl   the answers, one per line, only appended
     FOLDER-key.json        the systems of each text; only the report reads it
 
-The set and the key are written once, atomically.
+The set and the key are written once, atomically. Raters who use a spreadsheet get CSV sheets of a set.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import warnings
 from collections.abc import Mapping, Sequence
@@ -25,7 +27,7 @@ from unspool.errors import check_surrogates, replace_control_characters
 from unspool.evaluate.diversity import check_texts
 from unspool.evaluate.rating import answers as answers_module
 from unspool.evaluate.rating.answers import SCALES, Answer, Scale
-from unspool.io import new_file, read_json_object
+from unspool.io import new_file, read_bounded, read_json_object
 
 KIND = "unspool rating set 1"
 SET, ANSWERS = "set.json", "answers.jsonl"
@@ -146,7 +148,7 @@ class RatingSet:
             )
         try:
             data = read_json_object(path)
-            items = {name: convert(it, TextOrigins, name) for name, it in data["items"].items()}
+            items = {name: convert(origins, TextOrigins, name) for name, origins in data["items"].items()}
             key = build(Key, {"systems": data["systems"], "items": items, "ties": data["ties"]}, "")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"{path}: not the key of a rating set ({error})") from None
@@ -251,3 +253,88 @@ def _check_outputs(
         if name in systems and not any(text.strip() for text in texts):
             raise ValueError(f"all outputs of system {name!r} are empty")
     return dict(systems)
+
+
+FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
+
+
+def write_sheet(
+    ratings: RatingSet, path: str | Path, *, rater: str | None = None, systems: bool = False
+) -> int:
+    """Write a CSV sheet of all answers, or of one rater's items, answered or not; return the number of rows.
+
+        rater, item, choice, prompt, text (or text a, text b), with `systems` system (or system a, system b)
+
+    The sheet begins with a byte order mark, which tells spreadsheets that it is UTF-8. Cells that a
+    spreadsheet would read as formulas get a leading apostrophe.
+    """
+    texts = ["text"] if ratings.scale.texts == 1 else ["text a", "text b"]
+    sides = ["system"] if ratings.scale.texts == 1 else ["system a", "system b"]
+    key = ratings.key() if systems else None
+    given = {(answer.rater, answer.item): answer.choice for answer in ratings.answers()}
+    if rater is not None:
+        name = check_rater(rater)
+        given = {(name, item.id): given.get((name, item.id), "") for item in ratings.order(name)}
+    out = io.StringIO(newline="")
+    sheet = csv.writer(out, lineterminator="\r\n")
+    sheet.writerow(["rater", "item", "choice", "prompt", *texts, *(sides if key else [])])
+    for (who, item_id), choice in given.items():
+        item = ratings.by_id[item_id]
+        names = [" = ".join(group) for group in key.items[item_id].systems] if key else []
+        sheet.writerow([who, item_id, choice, *map(_escape_formula, (item.prompt, *item.texts, *names))])
+    with new_file(Path(path)) as fresh:
+        fresh.write_bytes(out.getvalue().encode("utf-8-sig"))
+    return len(given)
+
+
+def read_sheet(ratings: RatingSet, path: str | Path, *, rater: str | None = None) -> int:
+    """Record the answers of a CSV sheet, and return how many were new; an invalid row records none.
+
+    Only the columns rater, item and choice are read, separated by commas, semicolons or tabs. Rows without a
+    choice and known answers are skipped. `rater` is the default for the column rater.
+    """
+    path = Path(path)
+    known = {(answer.rater, answer.item): answer.choice for answer in ratings.answers()}
+    fresh: dict[tuple[str, str], Answer] = {}
+    for number, row in _rows(path):
+        choice = row.get("choice", "").strip()
+        if not choice:
+            continue
+        try:
+            name = row.get("rater", "").strip() or rater
+            if name is None:
+                raise ValueError("the column rater is empty: fill it in, or name the rater")
+            answer = ratings.make_answer(name, row.get("item", "").strip(), choice)
+        except ValueError as error:
+            raise ValueError(f"{path}, row {number}: {error}. Nothing was recorded.") from None
+        fresh[answer.rater, answer.item] = answer
+    new = [answer for index, answer in fresh.items() if known.get(index) != answer.choice]
+    if new:
+        ratings.append(new)
+    return len(new)
+
+
+def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
+    try:
+        text = read_bounded(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 ({error}): save the sheet as CSV UTF-8") from None
+    header = text.partition("\n")[0]
+    # In some locales spreadsheets separate columns by semicolons.
+    delimiter = max(",;\t", key=header.count)
+    try:
+        rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True))
+    except csv.Error as error:
+        raise ValueError(f"{path}: not CSV ({error})") from None
+    if not rows or not {"item", "choice"} <= {name.strip().lower() for name in rows[0]}:
+        raise ValueError(f'{path}: the first row must name the columns "rater", "item" and "choice"')
+    names = [name.strip().lower() for name in rows[0]]
+    return [
+        (number, dict(zip(names, row, strict=False)))
+        for number, row in enumerate(rows[1:], start=2)
+        if any(cell.strip() for cell in row)
+    ]
+
+
+def _escape_formula(text: str) -> str:
+    return f"'{text}" if text.startswith(FORMULA_PREFIXES) else text

@@ -56,21 +56,28 @@ def make_generate_output(
             raise ValueError(
                 f"the decoder found only {len(group)} different texts for prompt {at}, not {n}: reduce n"
             )
-    paths = [path for group in groups for path in group]
+    hypotheses = [hypothesis for group in groups for hypothesis in group]
     eos = config.eos_token_id if isinstance(config.eos_token_id, list | tuple) else [config.eos_token_id]
     padding = next((token for token in (config.pad_token_id, *eos) if token is not None), 0)
-    longest = max(len(path.tokens) for path in paths)
-    rows = [[*path.tokens, *[padding] * (longest - len(path.tokens))] for path in paths]
-    given = given_NT[[path.request for path in paths]]
+    longest = max(len(hypothesis.tokens) for hypothesis in hypotheses)
+    rows = [
+        [*hypothesis.tokens, *[padding] * (longest - len(hypothesis.tokens))] for hypothesis in hypotheses
+    ]
+    given = given_NT[[hypothesis.request for hypothesis in hypotheses]]
     sequences = torch.cat((given, torch.tensor(rows, device=given_NT.device)), dim=1)
     if not config.return_dict_in_generate:
         return sequences
     return GenerateOutput(
         sequences,
-        torch.tensor([sum(path.logps) if path.total is None else path.total for path in paths]),
-        tuple(path.logps for path in paths),
-        tuple(path.scores for path in paths),
-        tuple(str(path.finish_reason) for path in paths),
+        torch.tensor(
+            [
+                sum(hypothesis.logps) if hypothesis.total is None else hypothesis.total
+                for hypothesis in hypotheses
+            ]
+        ),
+        tuple(hypothesis.logps for hypothesis in hypotheses),
+        tuple(hypothesis.scores for hypothesis in hypotheses),
+        tuple(str(hypothesis.finish_reason) for hypothesis in hypotheses),
     )
 
 
@@ -89,16 +96,15 @@ class StreamedDecoder:
         return self.decoder.streams
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
-        """Run the decoder."""
         if (len(job.prompts), job.n) != (1, 1):
             raise ValueError("streaming supports one text: use one prompt and n=1")
         self.streamer.put(self.given_NT.cpu())
         sent = 0
         for step in self.decoder(model, job):
-            for path in (*(step.live if self.streams else ()), *step.ended):
-                for token in path.tokens[sent:]:
+            for hypothesis in (*(step.live if self.streams else ()), *step.ended):
+                for token in hypothesis.tokens[sent:]:
                     self.streamer.put(torch.tensor([token]))
-                sent = len(path.tokens)
+                sent = len(hypothesis.tokens)
             yield step
         self.streamer.end()
 
@@ -137,7 +143,6 @@ class CustomGenerate:
         stream_to: Any = None,
         **model_kwargs: Any,
     ) -> Any:
-        """The decoding loop that `generate` calls."""
         _check(generation_config, inputs_tensor, model_kwargs)
         # `generate` repeats each prompt num_return_sequences times; undo that.
         each = generation_config.num_return_sequences or 1
@@ -163,8 +168,8 @@ class CustomGenerate:
         )
         decoder = self.decoder if stream_to is None else StreamedDecoder(self.decoder, stream_to, given_NT)
         groups: list[list[Hypothesis]] = [[] for _ in prompts]
-        for path in Run.from_job(step_model, job, decoder).finished():
-            groups[path.request].append(path)
+        for hypothesis in Run.from_job(step_model, job, decoder).finished():
+            groups[hypothesis.request].append(hypothesis)
         return make_generate_output(groups, given_NT, n, generation_config)
 
 
@@ -209,24 +214,28 @@ class _LogitsProcessors:
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:
         logits_NV = scores_NV if step.log_norm_N is None else scores_NV + step.log_norm_N[:, None]
-        rows = torch.stack([_full_sequence(self.given_NT, path) for path in history])
+        rows = torch.stack([_full_sequence(self.given_NT, hypothesis) for hypothesis in history])
         processed: Tensor = self.processors(rows, logits_NV.clone())
         return processed
 
 
-def _full_sequence(given_NT: Tensor, path: Hypothesis) -> Tensor:
-    return torch.cat((given_NT[path.request], given_NT.new_tensor(path.tokens)))
+def _full_sequence(given_NT: Tensor, hypothesis: Hypothesis) -> Tensor:
+    return torch.cat((given_NT[hypothesis.request], given_NT.new_tensor(hypothesis.tokens)))
 
 
 def _stop_condition(criteria: Any, given_NT: Tensor) -> Any:
     """The custom stopping criteria of `generate`, or None."""
-    others = [it for it in criteria if type(it).__name__ not in HANDLED_CRITERIA]
+    others = [criterion for criterion in criteria if type(criterion).__name__ not in HANDLED_CRITERIA]
     if not others:
         return None
 
-    def check(path: Hypothesis) -> Hypothesis:
-        row_1T = _full_sequence(given_NT, path)[None]
-        return replace(path, finish_reason="stop") if any(bool(it(row_1T, None)) for it in others) else path
+    def check(hypothesis: Hypothesis) -> Hypothesis:
+        row_1T = _full_sequence(given_NT, hypothesis)[None]
+        return (
+            replace(hypothesis, finish_reason="stop")
+            if any(bool(criterion(row_1T, None)) for criterion in others)
+            else hypothesis
+        )
 
     return check
 
@@ -281,7 +290,7 @@ def _job(
 def _holds_tensor(value: Any) -> bool:
     """True for a tensor and for a list or dict of tensors."""
     values = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    return isinstance(value, Tensor) or any(isinstance(it, Tensor) for it in values)
+    return isinstance(value, Tensor) or any(isinstance(each, Tensor) for each in values)
 
 
 def _bool_mask(tokens_NT: Tensor, mask: Tensor | None) -> Tensor:

@@ -29,7 +29,7 @@ from transformers import LogitsProcessor, LogitsProcessorList
 
 from unspool.decode.hypothesis import Hypothesis, Job
 from unspool.decode.rng import seeds_of
-from unspool.decode.search.sampling import Sample, bind_transforms, draw, reshape_with_norm
+from unspool.decode.search.sampling import Sample, bind_rules, draw, reshape_with_norm
 from unspool.heads.softmax import step_from_logits
 from unspool.integrations.huggingface.causal_model import generation_setting, model_eos_ids
 from unspool.integrations.huggingface.custom_generate import unpadded
@@ -81,13 +81,13 @@ class _GenerateCall:
         parents = None if before is None else _parents(before.rows, rows)
         if before is None or parents is None:
             return None
-        hypotheses = [before.append(it, row[-1], self.job) for it, row in zip(parents, rows, strict=True)]
+        hypotheses = [before.append(at, row[-1], self.job) for at, row in zip(parents, rows, strict=True)]
         return _StepState(rows, hypotheses, [before.rng_states[parent] for parent in parents])
 
     def keep(self, state: _StepState) -> None:
         """Store a state and drop those of the same or larger length."""
         length, limit = len(state.rows[0]), MAX_ROLLBACK if len(state.rows) == 1 else 1
-        self.steps = {at: it for at, it in self.steps.items() if length - limit < at < length}
+        self.steps = {at: step for at, step in self.steps.items() if length - limit < at < length}
         self.steps[length] = state
 
 
@@ -101,11 +101,8 @@ class UnspoolLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transfor
         tokenizer: Any = None,
         seed: int | Sequence[int] | None = None,
     ) -> None:
-        sample = Sample(*rules)
-        self._transforms, self._pick = (
-            sample.transforms,
-            sample.pick if rules and isinstance(rules[-1], Pick) else None,
-        )
+        self._sample = Sample(*rules)
+        self._pick = self._sample.pick if rules and isinstance(rules[-1], Pick) else None
         bindable = [rule for rule in rules if isinstance(rule, BindablePick | BindableTransform)]
         if bindable and model is None:
             raise ValueError(f"{bindable[0]!r} needs the model: use processor(…, model=model)")
@@ -200,10 +197,10 @@ class UnspoolLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transfor
             is_encoder_decoder=self._is_seq2seq,
             target_prefixes=tuple(row[1:] for row in rows) if self._is_seq2seq else (),
         )
-        transforms, pick, hypotheses = self._transforms, self._pick, job.hypotheses()
+        transforms, pick, hypotheses = self._sample.transforms, self._pick, job.hypotheses()
         if self._model is not None:
-            transforms = bind_transforms(transforms, self._model, job)
-            pick = pick.bind(self._model, transforms) if isinstance(pick, BindablePick) else pick
+            transforms, bound = bind_rules(transforms, self._sample.pick, self._model, job)
+            pick = None if pick is None else bound
         rng_states = [None if pick is None else job.rng(hypothesis).getstate() for hypothesis in hypotheses]
         self._rngs.extend(Random(0) for _ in range(len(rows) - len(self._rngs)))
         return _GenerateCall(job, (transforms, pick), _StepState(rows, hypotheses, rng_states))

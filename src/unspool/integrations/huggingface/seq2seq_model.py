@@ -97,7 +97,6 @@ class TransformersSeq2Seq(TransformersModel):
         return torch.full((len(prompts), 1), self.ends.bos, device=self.device)
 
     def encode(self, prompts: Sequence[Sequence[int]]) -> EncoderOutput:
-        """Run the encoder."""
         source_NS, lengths_N = pad_rows(self.ends.sources(prompts, self.context), self.device)
         mask_NS = torch.arange(source_NS.shape[1], device=self.device) < lengths_N[:, None]
         out = self.model.get_encoder()(input_ids=source_NS, attention_mask=mask_NS.long(), return_dict=True)

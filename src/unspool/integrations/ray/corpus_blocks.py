@@ -51,7 +51,9 @@ def corpus_files(path: Path) -> list[Path]:
             known = ", ".join(SUFFIXES)
             raise ValueError(f"{path}: expected a file with suffix {known}, or a folder of such files")
         return [path]
-    files = sorted(it for it in path.iterdir() if it.suffix.lower() in SUFFIXES and it.name[0] not in "._")
+    files = sorted(
+        file for file in path.iterdir() if file.suffix.lower() in SUFFIXES and file.name[0] not in "._"
+    )
     if not files:
         raise ValueError(f"{path}: the folder has no file with suffix {', '.join(SUFFIXES)}")
     return files
@@ -94,7 +96,7 @@ def _line_blocks(path: Path, rows: int) -> Iterator[BlockRange]:
             lines = _LINE_BREAK.split(_decode(raw, path, first=at == 0))
             at += len(raw)
             seen += len(lines) - (1 if raw.endswith(b"\n") else 0)
-            count += sum(bool(it.strip()) for it in lines)
+            count += sum(bool(text.strip()) for text in lines)
             if count >= rows:
                 yield begin, at, line, count, 0
                 begin, line, count = at, seen + 1, 0

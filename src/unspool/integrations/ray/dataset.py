@@ -20,7 +20,7 @@ from unspool import config
 from unspool.decode.arguments import as_int, as_number
 from unspool.decode.rng import fresh_seed
 from unspool.decode.spec import as_decoder
-from unspool.integrations.ray.actor_pool import ray_package
+from unspool.integrations.ray.corpus import ray_package
 from unspool.interfaces import Decoder
 
 OUTPUT_COLUMNS = ("text", "finish_reason", "total", "seed")
@@ -54,7 +54,7 @@ class DatasetGenerator:
         outputs = [output for (output,) in run.with_job(first_samples=tuple(samples)).outputs()]
         batch = batch.drop_columns([SAMPLE_COLUMN])
         for name in OUTPUT_COLUMNS:
-            cells = [[getattr(it, name) for it in outputs]]
+            cells = [[getattr(output, name) for output in outputs]]
             at = batch.schema.get_field_index(name)
             batch = batch.append_column(name, cells) if at < 0 else batch.set_column(at, name, cells)
         return batch
@@ -62,13 +62,13 @@ class DatasetGenerator:
 
 def prompts_of(batch: Any, column: str) -> list[str]:
     """The prompts of a batch."""
-    return [str(it) for it in batch[column].to_pylist()]
+    return [str(prompt) for prompt in batch[column].to_pylist()]
 
 
 def seeds_of_rows(batch: Any, seed: int) -> list[int]:
     """The seed column of a batch; `seed` for rows without one."""
     column = batch["seed"].to_pylist() if "seed" in batch.column_names else [None] * len(batch)
-    return [seed if it is None else int(it) for it in column]
+    return [seed if cell is None else int(cell) for cell in column]
 
 
 def number_samples(ds: Any, column: str, seed: int) -> Any:
@@ -153,6 +153,6 @@ def generate_dataset(
 
 def _as_stop_strings(stop: Any) -> list[str]:
     stops = [stop] if isinstance(stop, str) else [] if stop is None else stop
-    if not isinstance(stops, Sequence) or not all(isinstance(it, str) for it in stops):
+    if not isinstance(stops, Sequence) or not all(isinstance(text, str) for text in stops):
         raise TypeError(f"stop is {stop!r:.60}, but must be a string or a list of strings")
     return list(stops)

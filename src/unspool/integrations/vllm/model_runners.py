@@ -6,12 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from unspool.integrations.vllm.sequences import (
-    KEY,
-    PLACEHOLDER_TOKEN,
-    RunningSequence,
-    SequenceSampler,
-)
+from unspool.integrations.vllm.sequences import KEY, PLACEHOLDER_TOKEN, RunningSequence, SequenceSampler
 
 
 class V1BatchRows:

@@ -20,13 +20,13 @@ from torch import Tensor
 
 from unspool.decode.arguments import shown
 from unspool.decode.hypothesis import Hypothesis, Job
-from unspool.decode.picks import ArgMax, BasisAware
+from unspool.decode.picks import BasisAware
 from unspool.decode.rng import stream_key
-from unspool.decode.search.sampling import Greedy, Sample, bind_transforms, draw
+from unspool.decode.search.sampling import TokenDecoder, bind_rules, draw
 from unspool.decode.spec import parse
 from unspool.heads.softmax import step_from_logits
 from unspool.integrations.vllm.served_model import ServedModel
-from unspool.interfaces import BindablePick, BindableTransform, CountingPick, Pick, Transform
+from unspool.interfaces import BindableTransform, CountingPick, Pick, Transform
 
 KEY = "unspool"
 """Key of the decoder in `extra_args` (over HTTP: `vllm_xargs`)."""
@@ -80,13 +80,11 @@ def _parse_decoder(text: str) -> RequestDecoder:
         decoder = parse(text)
     except TypeError as error:
         raise ValueError(str(error)) from error
-    if isinstance(decoder, Sample):
-        return RequestDecoder(text, decoder.transforms, decoder.pick)
-    if isinstance(decoder, Greedy):
-        return RequestDecoder(text, decoder.transforms, ArgMax())
-    raise ValueError(
-        f"{text!r:.200}: vLLM samples one token at a time: use Sample or Greedy, or unspool's own server"
-    )
+    if not isinstance(decoder, TokenDecoder):
+        raise ValueError(
+            f"{text!r:.200}: vLLM samples one token at a time: use Sample or Greedy, or unspool's own server"
+        )
+    return RequestDecoder(text, decoder.transforms, decoder.pick)
 
 
 def _check_no_sampling_params(params: Any) -> None:
@@ -155,18 +153,12 @@ class RunningSequence:
 
     @property
     def output(self) -> tuple[int, ...]:
-        """All output tokens."""
         return (*self.tokens, *self.hypothesis.tokens)
 
     def extended(self, token: int, logp: float, score: float) -> Hypothesis:
-        """The hypothesis with another token."""
-        hypothesis = self.hypothesis
-        tokens, logps, scores = (
-            (*hypothesis.tokens, token),
-            (*hypothesis.logps, logp),
-            (*hypothesis.scores, score),
-        )
-        return replace(hypothesis, tokens=tokens, logps=logps, scores=scores)
+        before = self.hypothesis
+        tokens, logps = (*before.tokens, token), (*before.logps, logp)
+        return replace(before, tokens=tokens, logps=logps, scores=(*before.scores, score))
 
     def synchronise(self, count: int, last: int) -> bool:
         """Follow vLLM to `count` output tokens, the last of which is `last`; False if that is impossible."""
@@ -226,7 +218,6 @@ class SequenceSampler:
         return resumed or self._new(params, decoder, tuple(prompt or ()), tuple(tokens))
 
     def remove(self, sequence: RunningSequence) -> None:
-        """Remove a sequence that finished or was preempted."""
         self._removed.append(sequence)
         if sequence.decoder is not None and isinstance(sequence.decoder.pick, CountingPick):
             sequence.decoder.pick.pop_stats(sequence.rng)
@@ -286,11 +277,8 @@ class SequenceSampler:
         is_per_request = any(isinstance(rule, BindableTransform) for rule in decoder.transforms)
         if not is_per_request and decoder.text in self._bound:
             return self._bound[decoder.text]
-        transforms = bind_transforms(decoder.transforms, self._model, job)
-        pick = decoder.pick
-        if isinstance(pick, BindablePick):
-            pick = pick.bind(self._model, transforms)
-        bound = RequestDecoder(decoder.text, transforms, pick)
+        rules = bind_rules(decoder.transforms, decoder.pick, self._model, job)
+        bound = RequestDecoder(decoder.text, *rules)
         if not is_per_request:
             if len(self._bound) >= MAX_BOUND_DECODERS:
                 self._bound.clear()
@@ -326,7 +314,7 @@ def _draw_tokens(
 ) -> list[int]:
     rows_M = torch.tensor([row for row, _ in group], device=logits_NV.device)
     sequences = [sequence for _, sequence in group]
-    hypotheses, rngs = [it.hypothesis for it in sequences], [it.rng for it in sequences]
+    hypotheses, rngs = [each.hypothesis for each in sequences], [each.rng for each in sequences]
     logits_MV = logits_NV.index_select(0, rows_M)
     step = step_from_logits(logits_MV)
     states = [rng.getstate() for rng in rngs]
