@@ -45,8 +45,17 @@ def test_nucleus_is_the_boundary_of_top_p():
     assert NucleusTau(0.7)(LOGP)[0] == pytest.approx(0.3)
 
 
-@pytest.mark.parametrize("kind", [ConstantTau, EtaTau, NucleusTau])
-@pytest.mark.parametrize("value", [0, 1, -0.1, 1.5, math.nan])
+def test_eta_above_1_gives_a_threshold_below_1():
+    assert EtaTau(4.0)(LOGP) == pytest.approx([2 * math.exp(-1.1421), 2 / 4, 1 - 1e-9], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        *((kind, value) for kind in (ConstantTau, NucleusTau) for value in (0, 1, -0.1, 1.5, math.nan)),
+        *((EtaTau, value) for value in (0, -0.1, math.inf, math.nan)),
+    ],
+)
 def test_an_invalid_threshold_is_named(kind, value):
     with pytest.raises(ValueError, match=kind.__name__):
         kind(value)

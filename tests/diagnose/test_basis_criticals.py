@@ -37,7 +37,7 @@ def places():
     return matrix, logp_NV, token_N
 
 
-@pytest.mark.parametrize("share", [0.05, 0.2])
+@pytest.mark.parametrize("share", [0.05, 0.2, 0.4])
 def test_a_setting_rejects_the_share_it_was_matched_to(places, share):
     matrix, logp_NV, token_N = places
     test = BasisTest(matrix, 3)
@@ -57,7 +57,7 @@ def test_a_setting_rejects_the_share_it_was_matched_to(places, share):
 
 def test_probable_tokens_are_not_tested(places):
     matrix, logp_NV, token_N = places
-    few, many = (BasisCriticals(BasisTest(matrix, 3), 3, [share], len(token_N)) for share in (0.01, 0.5))
+    few, many = (BasisCriticals(BasisTest(matrix, 3), 3, [share], len(token_N)) for share in (0.01, 0.2))
     for collected in (few, many):
         collected.extend(Positions(logp_NV, token_N))
     assert few.tested < many.tested < len(token_N)

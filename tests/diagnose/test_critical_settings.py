@@ -40,8 +40,7 @@ def test_eta_is_inverted(threshold, entropy):
     eta = float(
         eta_of(torch.tensor(threshold, dtype=torch.float64), torch.tensor(entropy, dtype=torch.float64))
     )
-    if eta < 1:
-        assert min(eta, sqrt(eta) * e**-entropy) == pytest.approx(threshold)
+    assert min(eta, sqrt(eta) * e**-entropy) == pytest.approx(threshold)
 
 
 def made(name, setting):

@@ -73,6 +73,8 @@ class TauRule(Protocol):
 
 TAU: dict[str, Any] = {"above": 0, "below": 1, "advice": "Common values are 0.001 … 0.9; 1 accepts no token."}
 """The limits of a threshold."""
+MAX_TAU = 1 - 1e-9
+"""The largest threshold of the rules: it must be below 1, even if one token has nearly all the mass."""
 
 
 @dataclass(frozen=True)
@@ -87,14 +89,14 @@ class ConstantTau(Checked):
 
 @dataclass(frozen=True)
 class EtaTau(Checked):
-    """BA-η: min(η, √η · e^(−H))."""
+    """BA-η: min(η, √η · e^(−H)), below 1. An η above 1 is stricter where the entropy is high."""
 
-    eta: float = number(**TAU)
+    eta: float = number(above=0, advice="Common values are 0.001 … 0.9.")
 
     def __call__(self, logp_NV: Tensor) -> list[float]:
         p_NV = logp_NV.exp()
         entropy_N = -(p_NV * logp_NV.masked_fill(p_NV == 0, 0.0)).sum(dim=-1)
-        return [min(self.eta, math.sqrt(self.eta) * math.exp(-h)) for h in entropy_N.tolist()]
+        return [min(self.eta, math.sqrt(self.eta) * math.exp(-h), MAX_TAU) for h in entropy_N.tolist()]
 
 
 @dataclass(frozen=True)
@@ -106,8 +108,7 @@ class NucleusTau(Checked):
     def __call__(self, logp_NV: Tensor) -> list[float]:
         kept_NV = TopP(self.p).keeps(logp_NV)
         boundary: list[float] = logp_NV.masked_fill(~kept_NV, 0.0).amin(dim=-1).exp().tolist()
-        # τ must be below 1, even if one token has nearly all the mass.
-        return [min(tau, 1 - 1e-9) for tau in boundary]
+        return [min(tau, MAX_TAU) for tau in boundary]
 
 
 TAU_RULES: dict[str, type] = {"ConstantTau": ConstantTau, "EtaTau": EtaTau, "NucleusTau": NucleusTau}

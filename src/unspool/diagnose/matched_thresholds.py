@@ -150,8 +150,8 @@ def _sigmas_below_best(positions: Positions) -> Tensor:
 
 
 def eta_of(threshold_N: Tensor, entropy_N: Tensor) -> Tensor:
-    """Return the η, at most 1, for which min(η, √η·e^(−H)) is `threshold_N`."""
-    return torch.maximum(threshold_N, (threshold_N * entropy_N.exp()).square()).clamp(max=1.0)
+    """Return the η for which min(η, √η·e^(−H)) is `threshold_N`; it can be above 1."""
+    return torch.maximum(threshold_N, (threshold_N * entropy_N.exp()).square())
 
 
 def _kappa(width: int, positions: Positions) -> Tensor:
@@ -175,9 +175,9 @@ CRITERIA: dict[Criterion, Critical] = {
     Criterion("top-a", "Sample(TopA({}))", loosest=0.0): lambda positions: (
         positions.p_N / positions.best_N.double().exp().square()
     ).clamp(max=1.0),
-    Criterion("eta", "Sample(Eta({}))", loosest=0.0): lambda positions: eta_of(
-        positions.p_N, positions.entropy_N
-    ).masked_fill(positions.is_best_N, 1.0),
+    Criterion("eta", "Sample(Eta({}))", loosest=0.0): lambda positions: (
+        eta_of(positions.p_N, positions.entropy_N).clamp(max=1.0).masked_fill(positions.is_best_N, 1.0)
+    ),
 }
 
 
