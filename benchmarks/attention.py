@@ -30,8 +30,7 @@ from unspool.diagnose.dependency_agreement import agreements
 from unspool.evaluate import perplexity
 from unspool.models.key_elimination import costs, with_keys, without_keys
 from unspool.nn.attention import label_arcs
-from unspool.objectives.attention_losses import distance, entropy
-from unspool.objectives.dependency_heads import pad_rows
+from unspool.objectives.attention_losses import distance, entropy, pad_rows
 
 LABELS = ("nsubj", "obj")
 LAYER = 2

@@ -46,7 +46,7 @@ PAIRS, HELD_OUT, WORDS = 11_500, {"valid": 500, "test": 1000}, range(3, 7)
 
 def possible(said, wanted):  # noqa: ARG001 — the reward of the recipe for the language
     """1 for a sentence that the language can speak without noise."""
-    words = known().codec().encode(said)
+    words = known().new_tokenizer().encode(said)
     return float(math.isfinite(known().language.log_prob(words)))
 
 

@@ -17,7 +17,7 @@ NESTED = {
         "[data] language": ("data.known_languages", "LANGUAGES"),
         "[data] task": ("data.known_languages.tasks", "TASKS"),
     },
-    "model": {"[model] from": ("training.pretrained", "Pretrained"), "[model] lora": ("models.lora", "LoRA")},
+    "model": {"[model] from": ("training.recipe", "Pretrained"), "[model] lora": ("models.lora", "LoRA")},
 }
 """Tables inside of a section, which follow it."""
 INSTEAD = {"model": None, "seed": None, "auxiliary": ("objectives", "Share")}

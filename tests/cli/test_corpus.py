@@ -3,7 +3,7 @@ from argparse import ArgumentParser
 
 import pytest
 
-from unspool.cli.corpus import add_ray_options, check_without_ray
+from unspool.cli.generate import add_ray_options, check_without_ray
 
 LINES = [
     {"prompt": "a", "id": "one", "seed": 4},

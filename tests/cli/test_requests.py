@@ -4,9 +4,9 @@ import json
 import pytest
 
 import unspool as us
+from unspool.cli.generate import Answer, Request, answer_json, generate_answers, make_requests
 from unspool.cli.models import Models
 from unspool.cli.prompts import Prompt
-from unspool.cli.requests import Answer, Request, answer_json, generate_answers, make_requests
 from unspool.decode.run import Run
 from unspool.testing import bigram
 

@@ -31,7 +31,7 @@ def served(monkeypatch):
     def run(app, listener, **settings):
         seen.update(settings, app=app, host=listener.getsockname()[0])
 
-    monkeypatch.setattr("unspool.serve.connections.serve_until_stopped", run)
+    monkeypatch.setattr("unspool.serve.guard.serve_until_stopped", run)
     monkeypatch.delenv("UNSPOOL_API_KEYS", raising=False)
     return seen
 

@@ -4,10 +4,8 @@ import pytest
 
 from unspool.config import choose
 from unspool.data.batch import ragged_from_lists
-from unspool.data.batches import BATCHES, Bucketed, Packed
-from unspool.data.bucketing import BucketFeed
+from unspool.data.batches import BATCHES, Bucketed, BucketFeed, Packed, PackFeed
 from unspool.data.examples import Sequences
-from unspool.data.packing import PackFeed
 
 TEXTS = Sequences(ragged_from_lists([[1, 5, 6, 2], [1, 7, 2], [1, 8, 9, 5, 6, 7, 2]]))  # 3, 2 and 6 positions
 ENDS = (1, 2)

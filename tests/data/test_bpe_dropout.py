@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, strategies as st
 
 from unspool.data.batch import ragged_from_lists
+from unspool.data.batches import BucketFeed
 from unspool.data.bpe_dropout import BPEDropout, BPEDropoutFeed, bpe_dropout_rates, with_bpe_dropout
-from unspool.data.bucketing import BucketFeed
 from unspool.data.examples import Sequences
 from unspool.tokenization import BPE, Separate, Words, train_bpe, train_characters
 

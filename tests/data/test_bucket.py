@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, strategies as st
 
 from unspool.data.batch import Batch, ragged_from_lists
-from unspool.data.bucketing import BucketFeed, batch_boundaries, bucketed_batches, round_up_lengths
+from unspool.data.batches import BucketFeed, batch_boundaries, bucketed_batches, round_up_lengths
 from unspool.data.examples import Sequences
 
 LENGTHS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=60)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from unspool.data.chats import ChatJSONL, Chats
-from unspool.data.reading import no_progress
+from unspool.data.rows import no_progress
 
 Write = Callable[..., str]
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from unspool.data.chats import ChatLines, Chats
-from unspool.data.reading import no_progress
+from unspool.data.rows import no_progress
 
 Write = Callable[..., str]
 

@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from unspool.config import choose, to_kind_dict
-from unspool.data.datasets import DATA
 from unspool.data.line_formats import TSV, Lines
+from unspool.data.preparation import DATA
 from unspool.data.rows import OwnTokenizer
 from unspool.tokenization import Tokenizer, train_words
 
@@ -38,7 +38,7 @@ def test_an_unknown_key_is_said_with_the_nearest() -> None:
 
 def test_data_may_bring_its_vocabulary() -> None:
     class Spoken:
-        def codec(self) -> Tokenizer:
+        def new_tokenizer(self) -> Tokenizer:
             return train_words(["a b"])
 
     assert isinstance(Spoken(), OwnTokenizer)

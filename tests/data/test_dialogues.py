@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from unspool.data.examples import Pairs
 from unspool.data.line_formats import TURN_SEPARATOR, Dialogues, reply_pairs
-from unspool.data.reading import no_progress
+from unspool.data.rows import no_progress
 
 Write = Callable[..., str]
 

@@ -8,7 +8,7 @@ import pytest
 
 from unspool.data.examples import Pairs, Texts
 from unspool.data.line_formats import JSONL
-from unspool.data.reading import no_progress
+from unspool.data.rows import no_progress
 
 Write = Callable[..., str]
 

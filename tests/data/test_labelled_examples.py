@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from unspool.data.batch import ragged_from_lists
-from unspool.data.labelled_examples import Classes, LabelledExamples, Tags, label_ids, sorted_labels
+from unspool.data.examples import Classes, LabelledExamples, Tags, label_ids, sorted_labels
 from unspool.tokenization import train_characters, train_words
 
 CODEC = train_words(["a b c"])  # a = 4, b = 5, c = 6

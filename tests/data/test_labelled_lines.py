@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from unspool.data.labelled_examples import Classes
+from unspool.data.examples import Classes
 from unspool.data.line_formats import LabelledLines
-from unspool.data.reading import no_progress
+from unspool.data.rows import no_progress
 
 Write = Callable[..., str]
 

@@ -6,7 +6,7 @@ from unspool.config import choose
 from unspool.data import DATA
 from unspool.data.examples import Texts
 from unspool.data.line_formats import Lines
-from unspool.data.reading import no_progress
+from unspool.data.rows import no_progress
 
 Write = Callable[..., str]
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from unspool.data.packing import PackFeed, stream_batches
+from unspool.data.batches import PackFeed, stream_batches
 
 STREAM = np.array([1, 5, 6, 2, 1, 7, 2, 1, 8, 9, 2], dtype=np.uint16)
 

@@ -6,7 +6,7 @@ import pytest
 
 from unspool.data.examples import Pairs
 from unspool.data.line_formats import Parallel
-from unspool.data.reading import no_progress
+from unspool.data.rows import no_progress
 
 Write = Callable[..., str]
 

@@ -28,8 +28,7 @@ from unspool.data import (
 )
 from unspool.data.examples import Texts
 from unspool.data.preparation import PreparedData
-from unspool.data.reading import OnProgress
-from unspool.data.rows import HeldOut, Row
+from unspool.data.rows import HeldOut, OnProgress, Row
 from unspool.tokenization import BPE, TOKENIZER_CONFIGS, Characters, Separate, Tokenizer, Words, train_words
 
 Write = Callable[..., str]
@@ -228,7 +227,7 @@ class Counting(HeldOut):
             advance(1)
             yield ("one two three four".rsplit(" ", number % 3)[0],)
 
-    def codec(self) -> Tokenizer:
+    def new_tokenizer(self) -> Tokenizer:
         return train_words(["one two three four"])
 
 

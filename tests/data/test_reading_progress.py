@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from unspool.data.reading import no_progress, progress_bar
+from unspool.data.rows import no_progress, progress_bar
 
 
 def test_nothing_is_shown_unless_asked_for(capsys: pytest.CaptureFixture[str]) -> None:

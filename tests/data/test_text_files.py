@@ -7,8 +7,7 @@ import pytest
 
 from unspool.config import build, to_dict
 from unspool.data.line_formats import TextFiles
-from unspool.data.reading import OnProgress, no_progress
-from unspool.data.rows import END_OF_TEXT, Row
+from unspool.data.rows import END_OF_TEXT, OnProgress, Row, no_progress
 
 
 @dataclass(frozen=True, kw_only=True)

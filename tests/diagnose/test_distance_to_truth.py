@@ -77,6 +77,6 @@ def test_the_truth_itself_has_no_distance():
 
 def test_only_a_model_of_the_languages_own_words_speaks_it():
     model = RNNConfig(vocab_size=LANGUAGE.vocab_size, width=4)
-    assert speaks(model.build(LANGUAGE.codec()), LANGUAGE)
-    assert not speaks(model.build(LANGUAGES["agreement"]().codec()), LANGUAGE)
+    assert speaks(model.build(LANGUAGE.new_tokenizer()), LANGUAGE)
+    assert not speaks(model.build(LANGUAGES["agreement"]().new_tokenizer()), LANGUAGE)
     assert not speaks(bigram([[1.0]]), LANGUAGE)

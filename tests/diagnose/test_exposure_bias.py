@@ -63,12 +63,12 @@ def planted(language, error, after_error):
         for token in row[1:]:
             if token == language.eos:
                 break
-            if not language.chance(state, token) > 0 and after_error == "babble":
+            if not language.probability(state, token) > 0 and after_error == "babble":
                 return noisy.noise.tolist()
             state = noisy.after(state, token)
-        return noisy.chances(state).tolist()
+        return noisy.probabilities(state).tolist()
 
-    return TableModel(table, tokenizer=language.codec())
+    return TableModel(table, tokenizer=language.new_tokenizer())
 
 
 def test_a_model_that_errs_and_then_babbles_has_a_large_gap():

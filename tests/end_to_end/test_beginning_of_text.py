@@ -16,7 +16,7 @@ from unspool.data.line_formats import Lines
 from unspool.diagnose.dependency_agreement import agreements
 from unspool.evaluate.teacher_forcing import perplexity
 from unspool.interfaces import Clock
-from unspool.objectives.dependency_heads import DependencyHeads, pad_rows
+from unspool.objectives.attention_losses import DependencyHeads, pad_rows
 from unspool.tokenization import Words, train_bpe
 
 LINES = ["the cat sat on the mat .", "a dog ran to my house .", "my cat ran to the dog ."] * 15

@@ -58,10 +58,9 @@ def write_text(folder):
 
 def arm(step):
     """Kill this process at the step-th moment at which a kill might do harm; 0 never does."""
-    import unspool.data.bucketing as bucket
-    import unspool.data.packing as packing
+    import unspool.data.batches as batches
     import unspool.models.loading.run_folder as folder
-    import unspool.training.checkpoint as checkpoint
+    import unspool.training.run_folder as checkpoint
     from unspool import io
 
     seen = 0
@@ -97,8 +96,8 @@ def arm(step):
         (Path, "replace"),
         (os, "link"),
         (shutil, "rmtree"),
-        (bucket.BucketFeed, "batch"),
-        (packing.PackFeed, "batch"),
+        (batches.BucketFeed, "batch"),
+        (batches.PackFeed, "batch"),
     ):
         before(owner, name)
 
@@ -122,7 +121,7 @@ def child(folder, run, step, recipe=recipe):
 def readable(run):
     """Whether everything that is there can be read: the updates of the newest checkpoint, or 0."""
     from unspool.models.loading import load_folder
-    from unspool.training.checkpoint import newest_checkpoint as newest
+    from unspool.training.run_folder import newest_checkpoint as newest
 
     def fail(text):
         raise AssertionError(text)

@@ -12,11 +12,10 @@ from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 import unspool as us
-from unspool.serve.app import create_app
 from unspool.serve.requests import Limits
 from unspool.serve.scheduler import Scheduler
-from unspool.serve.server import Server
-from unspool.serve.worker_pool import WorkerPool
+from unspool.serve.server import Server, create_app
+from unspool.serve.streaming import WorkerPool
 
 
 @pytest.fixture(scope="module")

@@ -20,11 +20,10 @@ import pytest
 import uvicorn
 
 import unspool as us
-from unspool.serve.app import create_app
 from unspool.serve.requests import Limits
 from unspool.serve.scheduler import Scheduler
-from unspool.serve.server import Server
-from unspool.serve.worker_pool import WorkerPool
+from unspool.serve.server import Server, create_app
+from unspool.serve.streaming import WorkerPool
 
 PROMPT = "And God said unto Moses,"
 WEB = httpx.Client(verify=False, timeout=60)

@@ -101,7 +101,7 @@ def test_invalid_settings_are_refused():
     with pytest.raises(ValueError, match="already has adapters"):
         add_adapters(model, LoRA())
     stored = RNNConfig(vocab_size=9, width=8).build()
-    with pytest.raises(ValueError, match="it has none that can learn"):
+    with pytest.raises(ValueError, match="it has no linear layers"):
         add_adapters(stored, LoRA(targets=("weight",)))
     with pytest.raises(ValueError, match=r"rank=17 is more than .* a matrix of 48 × 16: choose 16 or less"):
         add_adapters(LM.build(), LoRA(rank=17))

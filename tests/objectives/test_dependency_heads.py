@@ -5,7 +5,7 @@ import torch
 
 from unspool.interfaces import Clock
 from unspool.models.transformer_lm import TransformerConfig
-from unspool.objectives.dependency_heads import DependencyHeads, arc_cost, pad_rows
+from unspool.objectives.attention_losses import DependencyHeads, arc_cost, pad_rows
 from unspool.tokenization.vocabulary import train_characters
 
 CLOCK = Clock(0, 1)

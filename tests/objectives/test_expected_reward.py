@@ -10,11 +10,11 @@ from unspool.objectives.expected_reward import (
     MinimumRisk,
     Reinforce,
     RewardObjective,
+    chrf,
     compute_reward,
     risk,
     surrogate,
 )
-from unspool.objectives.rewards import chrf
 from unspool.objectives.rollouts import make_prompts, rollout_batch
 
 CLOCK = Clock(0, 1)

@@ -5,7 +5,14 @@ import numpy as np
 import pytest
 import torch
 
-from unspool.objectives.rewards import REWARDS, bleu, check_reward_name, chrf, exact_match, load_reward
+from unspool.objectives.expected_reward import (
+    REWARDS,
+    bleu,
+    check_reward_name,
+    chrf,
+    exact_match,
+    load_reward,
+)
 
 
 def test_by_hand():

@@ -8,8 +8,7 @@ import transformers
 import unspool as us
 from unspool.integrations.huggingface.loading import from_huggingface
 from unspool.models.transformer_lm import TransformerConfig
-from unspool.serve.scheduler import Scheduler
-from unspool.serve.shared_model import BatchCall
+from unspool.serve.scheduler import BatchCall, Scheduler
 
 
 @pytest.fixture

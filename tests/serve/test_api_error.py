@@ -3,7 +3,7 @@ from pydantic import ValidationError
 
 from unspool.serve.api_error import ApiError, as_api_error, error_record, invalid_fields
 from unspool.serve.requests import CompletionRequest
-from unspool.serve.shared_model import RequestTimeout
+from unspool.serve.scheduler import RequestTimeout
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,11 @@ import uvicorn
 from fastapi import FastAPI
 
 import unspool as us
-from unspool.serve.app import ERROR_RESPONSES, create_app, streamed
 from unspool.serve.requests import DetokenizeRequest, Limits
 from unspool.serve.response_models import Tokens
-from unspool.serve.scheduler import Scheduler
-from unspool.serve.server import Server
-from unspool.serve.shared_model import BatchCall
-from unspool.serve.worker_pool import WorkerPool
+from unspool.serve.scheduler import BatchCall, Scheduler
+from unspool.serve.server import ERROR_RESPONSES, Server, create_app, streamed
+from unspool.serve.streaming import WorkerPool
 
 PROMPT = "And God said unto Moses,"
 WEB = httpx.Client(verify=False)  # there is nothing to verify, and to read certificates takes long

@@ -11,13 +11,11 @@ import pytest
 import uvicorn
 
 import unspool as us
-from unspool.serve.app import create_app
-from unspool.serve.connections import TimedProtocol
-from unspool.serve.guard import Guard
+from unspool.serve.guard import Guard, TimedProtocol
 from unspool.serve.requests import Limits
 from unspool.serve.scheduler import Scheduler
-from unspool.serve.server import Server
-from unspool.serve.worker_pool import WorkerPool
+from unspool.serve.server import Server, create_app
+from unspool.serve.streaming import WorkerPool
 
 WEB = httpx.Client(verify=False, timeout=60)
 HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

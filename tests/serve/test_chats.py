@@ -9,11 +9,10 @@ from starlette.testclient import TestClient
 
 import unspool as us
 from unspool.models.transformer_lm import TransformerConfig
-from unspool.serve.app import create_app
 from unspool.serve.requests import Limits
 from unspool.serve.scheduler import Scheduler
-from unspool.serve.server import Server
-from unspool.serve.worker_pool import WorkerPool
+from unspool.serve.server import Server, create_app
+from unspool.serve.streaming import WorkerPool
 
 HERMES = (
     "{% if tools %}{% for t in tools %}{{ t.function.name }} {% endfor %}<tool_call>{% endif %}"

@@ -2,8 +2,7 @@ import pytest
 
 import unspool as us
 from unspool.decode import DRY, XTC, BadWords, DynamicTemperature, MinLength, Mirostat, TopNSigma
-from unspool.serve.request_decoder import TRANSFORMS, check_decoder, decoder_of
-from unspool.serve.request_grammar import answer_grammar
+from unspool.serve.generation import TRANSFORMS, answer_grammar, check_decoder, decoder_of
 from unspool.serve.requests import CompletionRequest, Limits
 
 

@@ -6,12 +6,11 @@ import pytest
 from starlette.testclient import TestClient
 
 import unspool as us
-from unspool.serve.app import create_app
 from unspool.serve.guard import key_name
 from unspool.serve.requests import Limits
 from unspool.serve.scheduler import Scheduler
-from unspool.serve.server import Server
-from unspool.serve.worker_pool import WorkerPool
+from unspool.serve.server import Server, create_app
+from unspool.serve.streaming import WorkerPool
 
 KEYS = ("the-owner-of-the-server", "another-key-of-mine")
 ASKED = {"model": "bible", "prompt": "In the beginning God created the heavens", "max_tokens": 3, "seed": 1}

@@ -1,8 +1,7 @@
 import pytest
 from pydantic import ValidationError
 
-from unspool.serve.request_base import field_warning, ignored_fields
-from unspool.serve.requests import SYNONYMS, ChatRequest, CompletionRequest
+from unspool.serve.requests import SYNONYMS, ChatRequest, CompletionRequest, field_warning, ignored_fields
 
 
 @pytest.mark.parametrize(

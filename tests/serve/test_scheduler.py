@@ -11,8 +11,7 @@ import torch
 import unspool as us
 from unspool.decode.prefill import Prefill
 from unspool.models.trigram import TrigramConfig
-from unspool.serve.scheduler import PerRequestBatch, Scheduler
-from unspool.serve.shared_model import BatchCall, RequestCancelled, RequestTimeout
+from unspool.serve.scheduler import BatchCall, PerRequestBatch, RequestCancelled, RequestTimeout, Scheduler
 from unspool.testing import TableModel, random_table
 
 SEARCHES = [

@@ -7,7 +7,7 @@ import pytest
 from unspool.serve.api_error import ApiError
 from unspool.serve.requests import ChatRequest, CompletionRequest, Limits, TokenizeRequest
 from unspool.serve.server import Server
-from unspool.serve.worker_pool import WorkerPool
+from unspool.serve.streaming import WorkerPool
 from unspool.testing import random_table
 
 

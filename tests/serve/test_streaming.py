@@ -15,9 +15,8 @@ from unspool.serve.generation import generate, score_prompt
 from unspool.serve.metrics import Metrics, RequestRecord
 from unspool.serve.requests import CompletionRequest, Limits
 from unspool.serve.response_builders import ChatBuilder, CompletionBuilder, StartedGeneration
-from unspool.serve.shared_model import RequestCancelled, RequestTimeout
-from unspool.serve.streaming import MAX_EVENTS, ModelTask, respond
-from unspool.serve.worker_pool import WorkerPool
+from unspool.serve.scheduler import RequestCancelled, RequestTimeout
+from unspool.serve.streaming import MAX_EVENTS, ModelTask, WorkerPool, respond
 from unspool.testing import random_table
 from unspool.tokenization.vocabulary import train_characters
 

@@ -3,7 +3,7 @@ import threading
 import pytest
 
 from unspool.serve.api_error import ApiError
-from unspool.serve.worker_pool import WorkerPool
+from unspool.serve.streaming import WorkerPool
 
 
 def test_so_many_run_so_many_wait_and_others_are_told_when_to_come():

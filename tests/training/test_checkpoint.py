@@ -8,7 +8,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from unspool.training.checkpoint import (
+from unspool.training.run_folder import (
     complete_checkpoints,
     newest_checkpoint,
     remove_old_checkpoints,
@@ -125,7 +125,7 @@ def test_the_error_of_a_full_disk_at_the_first_checkpoint_says_that_there_is_no_
 FULL = """
 import resource, signal, sys, torch
 from pathlib import Path
-from unspool.training.checkpoint import write_checkpoint
+from unspool.training.run_folder import write_checkpoint
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
 write_checkpoint(Path(sys.argv[1]), 2, {}, {"m": torch.zeros(100_000)}, lambda folder: None)

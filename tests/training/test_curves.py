@@ -1,4 +1,4 @@
-from unspool.training.curves import Curves, read_curves
+from unspool.training.run_folder import Curves, read_curves
 
 
 def test_points_are_kept(tmp_path):

@@ -12,8 +12,7 @@ from unspool.models.lora import find_adapters
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.tokenization import train_bpe
 from unspool.training import Stopped, train
-from unspool.training.pretrained import Pretrained
-from unspool.training.recipe import parse_recipe, with_absolute_paths
+from unspool.training.recipe import Pretrained, parse_recipe, with_absolute_paths
 
 TEMPLATE = (
     "{% for m in messages %}{{ m.role }}: {{ m.content }}<eos>{% endfor %}"

@@ -13,8 +13,7 @@ from unspool.tokenization import Words
 from unspool.training import recipe
 from unspool.training.hooks import KerbsReallocate
 from unspool.training.optim import Cosine, InverseSqrt
-from unspool.training.pretrained import Pretrained
-from unspool.training.recipe import SECTIONS, apply_changes, parse_recipe, read_recipe
+from unspool.training.recipe import SECTIONS, Pretrained, apply_changes, parse_recipe, read_recipe
 
 MODEL = {
     "kind": "transformer_lm",

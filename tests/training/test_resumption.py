@@ -3,9 +3,8 @@ from dataclasses import replace
 import pytest
 
 from unspool.data import Lines, TaggedLines
-from unspool.training.recipe import parse_recipe
+from unspool.training.recipe import Change, find_changes, flatten_settings, parse_recipe
 from unspool.training.recipe_checks import check_resumption
-from unspool.training.resumption import Change, find_changes, flatten_settings
 
 PLAIN = {
     "data": {"kind": "lines", "train": "x.txt"},

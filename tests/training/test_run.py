@@ -7,8 +7,8 @@ import torch
 import unspool as us
 from unspool.models.loading import load_folder
 from unspool.training import Stopped, train
-from unspool.training.curves import read_curves
 from unspool.training.recipe import parse_recipe
+from unspool.training.run_folder import read_curves
 
 ROWS = ["ab" * n for n in range(1, 13)] * 4
 MODEL = {

@@ -7,12 +7,12 @@ from safetensors.torch import load_file
 
 from unspool.models import TransformerConfig
 from unspool.models.loading import load_folder
-from unspool.training.checkpoint import complete_checkpoints
 from unspool.training.distributed import ProcessGroup
 from unspool.training.loop import training_loop
 from unspool.training.run_folder import (
     RunFolder,
     average_weights,
+    complete_checkpoints,
     last_checkpoint,
     write_recipe,
 )

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from unspool.training.stop_signals import catch_stop_signals
+from unspool.training.loop import catch_stop_signals
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -29,7 +29,7 @@ def test_the_same_signal_twice_in_a_moment_is_one():
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_once_more_later_does_what_it_always_does(number, monkeypatch):
     seen = []
-    monkeypatch.setattr("unspool.training.stop_signals.REPEAT_SECONDS", 0.05)
+    monkeypatch.setattr("unspool.training.loop.REPEAT_SECONDS", 0.05)
     before = signal.signal(number, lambda *_: seen.append(number))
     try:
         with catch_stop_signals():

@@ -68,7 +68,6 @@ def _parsers(
 
 
 def _subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """Name → the parser of a subcommand."""
     actions = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     return {name: sub for action in actions for name, sub in action.choices.items()}
 

@@ -230,8 +230,10 @@ class Table:
 
     @classmethod
     def of(cls, columns: Mapping[str, str], items: Iterable[Any], left: Sequence[str] = ()) -> Table:
-        """A row per item; `columns` maps the name of a column to a format string of `it`, the item."""
-        return cls(list(columns), [[cell.format(it=it) for cell in columns.values()] for it in items], left)
+        """A row per item; `columns` maps the name of a column to a format string of `row`, the item."""
+        return cls(
+            list(columns), [[cell.format(row=item) for cell in columns.values()] for item in items], left
+        )
 
     def print(self) -> None:
         from rich.box import SIMPLE_HEAD

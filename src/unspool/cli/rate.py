@@ -196,12 +196,15 @@ def _report_lines(report: RatingReport, measure: str) -> Iterator[str | Table]:
     yield f"{report.answers} answers to {report.items} items by {raters}\n"
     names = list(report.systems[0].counts)
     rows = []
-    for it in report.systems:
-        counts = (str(it.counts[name]) for name in names)
-        interval = f"{it.value.low:.3f} … {it.value.high:.3f}"
-        rows.append([it.system, str(it.answers), *counts, f"{it.value.value:.3f}", interval])
+    for system in report.systems:
+        counts = (str(system.counts[name]) for name in names)
+        interval = f"{system.value.low:.3f} … {system.value.high:.3f}"
+        rows.append([system.system, str(system.answers), *counts, f"{system.value.value:.3f}", interval])
     yield Table(["system", "answers", *names, measure, "95 % interval"], rows)
-    alphas = (f"{level} {it.value:.3f} ({it.low:.3f} … {it.high:.3f})" for level, it in report.alphas.items())
+    alphas = (
+        f"{level} {alpha.value:.3f} ({alpha.low:.3f} … {alpha.high:.3f})"
+        for level, alpha in report.alphas.items()
+    )
     if report.alphas:
         yield "agreement, Krippendorff's α: " + ", ".join(alphas)
     else:

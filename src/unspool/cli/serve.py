@@ -133,14 +133,12 @@ def serve(args: argparse.Namespace) -> int:
     from unspool.evaluate.rating import RatingSet
     from unspool.lab.claims import CLAIMS
     from unspool.lab.results import findings_of_file
-    from unspool.serve.app import create_app
-    from unspool.serve.connections import bind, serve_until_stopped
-    from unspool.serve.guard import LOOPBACK, read_keys
+    from unspool.serve.guard import LOOPBACK, bind, read_keys, serve_until_stopped
     from unspool.serve.page.routes import PageContent, StaticFiles
     from unspool.serve.requests import Limits
     from unspool.serve.scheduler import Scheduler
-    from unspool.serve.server import Server
-    from unspool.serve.worker_pool import WorkerPool
+    from unspool.serve.server import Server, create_app
+    from unspool.serve.streaming import WorkerPool
 
     keys = read_keys(os.environ.get(KEYS_VARIABLE, ""), args.api_keys)
     if not keys and args.host not in LOOPBACK:

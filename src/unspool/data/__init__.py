@@ -14,10 +14,12 @@ if TYPE_CHECKING:
         BATCHES as BATCHES,
         Batches as Batches,
         Bucketed as Bucketed,
+        BucketFeed as BucketFeed,
         Packed as Packed,
+        PackFeed as PackFeed,
+        bucketed_batches as bucketed_batches,
+        stream_batches as stream_batches,
     )
-    from unspool.data.bucketing import BucketFeed as BucketFeed, bucketed_batches as bucketed_batches
-    from unspool.data.datasets import DATA as DATA
     from unspool.data.examples import Examples as Examples, Sequences as Sequences
     from unspool.data.known_languages.made_data import LanguageData as LanguageData, TaskData as TaskData
     from unspool.data.line_formats import (
@@ -29,8 +31,7 @@ if TYPE_CHECKING:
         Parallel as Parallel,
         TaggedLines as TaggedLines,
     )
-    from unspool.data.packing import PackFeed as PackFeed, stream_batches as stream_batches
-    from unspool.data.preparation import PreparedData as PreparedData, prepare as prepare
+    from unspool.data.preparation import DATA as DATA, PreparedData as PreparedData, prepare as prepare
     from unspool.data.rows import Data as Data, OwnTokenizer as OwnTokenizer
 
 __all__, __getattr__, __dir__ = lazy_exports(__name__)

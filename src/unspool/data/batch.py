@@ -49,7 +49,6 @@ class Batch:
 
     @property
     def weight(self) -> float:
-        """Total weight of the targets."""
         return float(self.weights_NU.sum())
 
     def uniform(self, columns: int, draw: RandomStream) -> Tensor:
@@ -68,9 +67,10 @@ class Batch:
         return uniform_NC.to(self.inputs_NT.device)
 
     def to(self, device: Any) -> Batch:
-        """Return the batch on another device."""
-        tensors = {it.name: getattr(self, it.name) for it in fields(self)}
-        return replace(self, **{name: it.to(device) for name, it in tensors.items() if it is not None})
+        tensors = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(
+            self, **{name: tensor.to(device) for name, tensor in tensors.items() if tensor is not None}
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,11 +96,9 @@ class Ragged:
 
     @property
     def lengths(self) -> Ints:
-        """Length of each row."""
         return np.diff(self.offsets)
 
     def row_lengths(self, rows_N: Ints) -> Ints:
-        """Length of these rows."""
         return self.offsets[rows_N + 1] - self.offsets[rows_N]
 
     def padded(self, rows_N: Ints, lengths_N: Ints, skip: int = 0) -> Ints:
@@ -112,7 +110,6 @@ class Ragged:
 
 
 def ragged_from_lists(rows: list[list[int]]) -> Ragged:
-    """Concatenate rows."""
     offsets = np.zeros(len(rows) + 1, dtype=np.int64)
     np.cumsum([len(row) for row in rows], out=offsets[1:])
-    return Ragged(np.fromiter((it for row in rows for it in row), dtype=np.uint32), offsets)
+    return Ragged(np.fromiter((value for row in rows for value in row), dtype=np.uint32), offsets)

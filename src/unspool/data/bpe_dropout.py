@@ -34,7 +34,7 @@ class BPEDropout:
         model = json.loads(tokenizer.backend.to_str())["model"]
         if model["type"] != "BPE":
             raise ValueError(f"BPE-dropout needs a BPE vocabulary, but this one is {model['type']}")
-        merges = (it.split(" ") if isinstance(it, str) else it for it in model["merges"])
+        merges = (merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"])
         self._rank = {(left, right): rank for rank, (left, right) in enumerate(merges)}
         self._ids, self._tokenizer, self.rate = model["vocab"], tokenizer, rate
         self._left_to_right = replace(tokenizer, right_to_left=False, source=None)

@@ -22,8 +22,7 @@ from typing import Any
 from unspool.data.batch import Ragged
 from unspool.data.examples import Examples, Sequences
 from unspool.data.line_formats import JSONObjects, MarkedLines, json_field
-from unspool.data.reading import OnProgress
-from unspool.data.rows import Row, RowFormat
+from unspool.data.rows import OnProgress, Row, RowFormat
 from unspool.errors import check_surrogates
 from unspool.tokenization import Tokenizer
 from unspool.tokenization.control_tokens import ChatPrompt
@@ -42,18 +41,18 @@ class Chats(RowFormat):
     def texts(self, row: Row) -> Sequence[str]:
         return row[1::2]
 
-    def encode(self, rows: Sequence[Row], text: Tokenizer) -> Sequence[Sequence[list[int]]]:
+    def encode(self, rows: Sequence[Row], tokenizer: Tokenizer) -> Sequence[Sequence[list[int]]]:
         """Return the tokens of each row up to the end of its last answer, and 1 for each target."""
-        _check_tokenizer(text)
-        written = [_render(list(messages(row)), text) for row in rows]
-        found = text.encode_batch([whole for whole, _ in written])
+        _check_tokenizer(tokenizer)
+        written = [_render(list(messages(row)), tokenizer) for row in rows]
+        found = tokenizer.encode_batch([whole for whole, _ in written])
         encoded = []
         for (whole, begins), tokens in zip(written, found, strict=True):
-            plain = whole.ordinary and not text.literal
-            located = (tokens.ids, tokens.offsets) if plain else text.encode_with_offsets(whole)
-            ids, places = _answer_starts(whole, begins, *located, text)
-            ids, counts = _mark_answers(ids, places, text)
-            row = text.with_bos(ids)
+            plain = whole.ordinary and not tokenizer.literal
+            located = (tokens.ids, tokens.offsets) if plain else tokenizer.encode_with_offsets(whole)
+            ids, places = _answer_starts(whole, begins, *located, tokenizer)
+            ids, counts = _mark_answers(ids, places, tokenizer)
+            row = tokenizer.with_bos(ids)
             counts = [0] * (len(row) - len(ids)) + counts
             counts[0] = 0  # the first token is never a target
             encoded.append([row, counts])
@@ -64,17 +63,16 @@ class Chats(RowFormat):
 
 
 def messages(row: Row) -> Iterator[Message]:
-    """Yield the messages of a row."""
     for role, content in zip(row[::2], row[1::2], strict=True):
         yield {"role": role, "content": content}
 
 
-def _render(conversation: Sequence[Message], text: Tokenizer) -> tuple[ChatPrompt, list[int]]:
+def _render(conversation: Sequence[Message], tokenizer: Tokenizer) -> tuple[ChatPrompt, list[int]]:
     """Return the rendered conversation, and the character positions at which answers begin."""
-    whole, begins = text.chat(conversation, answered=True), []
+    whole, begins = tokenizer.chat(conversation, answered=True), []
     for at, message in enumerate(conversation):
         if message["role"] == ASSISTANT:
-            question = text.chat(conversation[:at])
+            question = tokenizer.chat(conversation[:at])
             if not whole.startswith(question):
                 raise ValueError(
                     "the chat template renders earlier turns differently once others follow: give "
@@ -89,22 +87,22 @@ def _answer_starts(
     begins: Sequence[int],
     ids: list[int],
     offsets: Sequence[tuple[int, int]],
-    text: Tokenizer,
+    tokenizer: Tokenizer,
 ) -> tuple[list[int], list[int]]:
     """Return the tokens of the text, and the token positions at which answers begin."""
     if not any(start < begin < end for begin in begins for start, end in offsets):
         starts = [start for start, _ in offsets]
         return ids, [bisect_left(starts, begin) for begin in begins]
     parts = [whole[begin:end] for begin, end in pairwise((0, *begins, len(whole)))]
-    ids_by_part = [text.encode_with_offsets(part)[0] for part in parts]
+    ids_by_part = [tokenizer.encode_with_offsets(part)[0] for part in parts]
     return [token for ids in ids_by_part for token in ids], list(accumulate(map(len, ids_by_part[:-1])))
 
 
-def _mark_answers(ids: list[int], begins: Sequence[int], text: Tokenizer) -> tuple[list[int], list[int]]:
+def _mark_answers(ids: list[int], begins: Sequence[int], tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
     """Return the tokens up to the end of the last answer, and 1 for each target."""
     counts, end = [0] * len(ids), 0
     for begin, limit in zip(begins, [*begins[1:], len(ids)], strict=True):
-        ends = [at for at in range(begin, limit) if ids[at] in text.eos_ids]
+        ends = [at for at in range(begin, limit) if ids[at] in tokenizer.eos_ids]
         if not ends:
             raise ValueError(
                 "the chat template does not end answers with an EOS token: a model could not learn to stop"
@@ -114,10 +112,10 @@ def _mark_answers(ids: list[int], begins: Sequence[int], text: Tokenizer) -> tup
     return ids[:end], counts[:end]
 
 
-def _check_tokenizer(text: Tokenizer) -> None:
-    if text.right_to_left:
+def _check_tokenizer(tokenizer: Tokenizer) -> None:
+    if tokenizer.right_to_left:
         raise ValueError("a right-to-left model cannot learn conversations: train a left-to-right one")
-    if text.chat_template is None:
+    if tokenizer.chat_template is None:
         raise ValueError(
             "conversations need a chat template, but the vocabulary brings no chat template: start from a "
             'chat model ([model] from), or choose kind = "dialogues"'
@@ -152,7 +150,7 @@ def _read_messages(value: Any, where: str) -> list[tuple[str, str]]:
     pairs = []
     for message in value if isinstance(value, list) else [value]:
         pair = (message.get("role"), message.get("content")) if isinstance(message, dict) else (None, None)
-        if not all(isinstance(it, str) for it in pair):
+        if not all(isinstance(text, str) for text in pair):
             raise ValueError(
                 f'{where}: messages must be a list of objects with a "role" and a "content", all strings; '
                 f"found {message!r:.60}"
@@ -179,4 +177,4 @@ class ChatLines(MarkedLines):
         system = () if self.system is None else ("system", self.system)
         for turns in self.dialogues(path, advance):
             pairs = zip(turns[::2], turns[1::2], strict=False)
-            yield system + tuple(it for user, answer in pairs for it in (USER, user, ASSISTANT, answer))
+            yield system + tuple(text for user, answer in pairs for text in (USER, user, ASSISTANT, answer))

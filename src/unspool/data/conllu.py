@@ -37,7 +37,6 @@ class TreeSentence:
 
 
 def read_treebank(path: str | Path) -> list[TreeSentence]:
-    """Read all sentences of a file."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"treebank {str(path)!r} does not exist: give the path of a CoNLL-U file")
@@ -84,7 +83,6 @@ def _sentence(block: list[str], path: Path, first: int) -> TreeSentence:
 def _places(
     rows: list[tuple[int, list[str]]], text: str, path: Path
 ) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Yield the position of each word in the text."""
     place, together = 0, 0
     for at, (line, row) in enumerate(rows):
         if "." in row[0] or (row[0].isdigit() and int(row[0]) <= together):

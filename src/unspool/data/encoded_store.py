@@ -22,8 +22,7 @@ import numpy.typing as npt
 from unspool.config import to_dict
 from unspool.data.batch import Ragged
 from unspool.data.examples import bos_and_eos
-from unspool.data.reading import check_files, open_text
-from unspool.data.rows import END_OF_TEXT, Row, RowFormat
+from unspool.data.rows import END_OF_TEXT, Row, RowFormat, check_files, open_text
 from unspool.io import checksum, rename_folder, temporary_sibling
 from unspool.tokenization import Tokenizer
 
@@ -57,7 +56,6 @@ class ColumnWriter:
         self._offsets.append(self._end)
 
     def finish(self) -> Ragged:
-        """Return the column."""
         if self._paths is not None:
             self._flush(self._paths)
             return _map_column(*self._paths)
@@ -158,20 +156,23 @@ def encode_rows(
     valid: Iterable[Row] | None,
     held: npt.NDArray[np.bool_],
     form: RowFormat,
-    text: Tokenizer,
+    tokenizer: Tokenizer,
     folder: Path | None = None,
 ) -> EncodedRows:
     """Encode every row; `held` marks the rows held out for validation."""
     if folder is None:
-        return _encode_to(train, valid, held, form, text, None)
+        return _encode_to(train, valid, held, form, tokenizer, None)
     with atomic_folder(folder) as fresh:
-        found = _encode_to(train, valid, held, form, text, fresh)
-        facts = {"empty": found.empty, "crc32": {it.name: checksum(it) for it in sorted(fresh.iterdir())}}
+        found = _encode_to(train, valid, held, form, tokenizer, fresh)
+        facts = {
+            "empty": found.empty,
+            "crc32": {file.name: checksum(file) for file in sorted(fresh.iterdir())},
+        }
         (fresh / _FACTS).write_text(json.dumps(facts), encoding="utf-8")
-    return read_encoded_rows(folder, form, text)
+    return read_encoded_rows(folder, form, tokenizer)
 
 
-def read_encoded_rows(folder: Path, form: RowFormat, text: Tokenizer) -> EncodedRows:
+def read_encoded_rows(folder: Path, form: RowFormat, tokenizer: Tokenizer) -> EncodedRows:
     """Read the columns that `encode_rows` wrote; DamagedCacheError if they are not intact."""
     try:
         facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
@@ -183,7 +184,7 @@ def read_encoded_rows(folder: Path, form: RowFormat, text: Tokenizer) -> Encoded
             raise DamagedCacheError(f"{folder / name} is missing")
         if checksum(folder / name) != expected:
             raise DamagedCacheError(f"{folder / name} was changed: its checksum does not match")
-    below = _value_limit(form, text)
+    below = _value_limit(form, tokenizer)
     train, valid = (
         tuple(_map_column(*_paths(folder, f"{part}{column}", below)) for column in range(form.columns))
         for part in ("train", "valid")
@@ -191,10 +192,10 @@ def read_encoded_rows(folder: Path, form: RowFormat, text: Tokenizer) -> Encoded
     return EncodedRows(train, valid, empty)
 
 
-def _value_limit(form: RowFormat, text: Tokenizer) -> int:
+def _value_limit(form: RowFormat, tokenizer: Tokenizer) -> int:
     """Return an upper limit of all numbers in all columns."""
-    sources = 0 if text.source is None else text.source.vocab_size
-    return max(text.vocab_size, sources, len(form.labels) + 1)  # one more for tokens without a label
+    sources = 0 if tokenizer.source is None else tokenizer.source.vocab_size
+    return max(tokenizer.vocab_size, sources, len(form.labels) + 1)  # one more for tokens without a label
 
 
 def _encode_to(
@@ -202,27 +203,29 @@ def _encode_to(
     valid: Iterable[Row] | None,
     held: npt.NDArray[np.bool_],
     form: RowFormat,
-    text: Tokenizer,
+    tokenizer: Tokenizer,
     folder: Path | None,
 ) -> EncodedRows:
-    below = _value_limit(form, text)
+    below = _value_limit(form, tokenizer)
     parts = [
         _RowWriter(
-            [ColumnWriter(below, folder, f"{part}{column}") for column in range(form.columns)], form, text
+            [ColumnWriter(below, folder, f"{part}{column}") for column in range(form.columns)],
+            form,
+            tokenizer,
         )
         for part in ("train", "valid")
     ]
     filled, others = NonEmptyRows(train, form), NonEmptyRows(valid or (), form)
     is_held = iter(held)
     for rows in chunk_rows(filled):
-        for ids in form.encode(rows, text):
+        for ids in form.encode(rows, tokenizer):
             if ids:
                 parts[int(next(is_held))].add(ids)
             else:
                 for part in parts:
                     part.end()
     for rows in chunk_rows(others):
-        for ids in form.encode(rows, text):
+        for ids in form.encode(rows, tokenizer):
             parts[1].add(ids) if ids else parts[1].end()
     return EncodedRows(parts[0].finish(), parts[1].finish(), filled.empty + others.empty)
 
@@ -230,8 +233,8 @@ def _encode_to(
 class _RowWriter:
     """Writes rows to columns; joined rows become one long row per text."""
 
-    def __init__(self, columns: list[ColumnWriter], form: RowFormat, text: Tokenizer) -> None:
-        self._columns, self._form, self._text = columns, form, text
+    def __init__(self, columns: list[ColumnWriter], form: RowFormat, tokenizer: Tokenizer) -> None:
+        self._columns, self._form, self._text = columns, form, tokenizer
         self._begun = False
 
     def add(self, ids: Sequence[list[int]]) -> None:
@@ -263,7 +266,6 @@ _FORMAT = 3
 
 
 def hash_settings(kind: type[Any], settings: dict[str, Any]) -> str:
-    """Hash settings."""
     return _digest([_FORMAT, kind.__name__, settings])
 
 
@@ -279,18 +281,19 @@ def hash_data(data: Any, seed: int, files: FileHashes | None = None) -> str:
     return _digest([hash_settings(type(data), settings), seed if data.holds_out else None])
 
 
-def hash_tokenizer(text: Tokenizer) -> str:
+def hash_tokenizer(tokenizer: Tokenizer) -> str:
     """Hash a tokenizer: equal hashes mean equal ids for every string."""
-    if text.source is not None:
-        return combine_hashes(hash_tokenizer(replace(text, source=None)), hash_tokenizer(text.source))
-    order = ["right to left"] if text.right_to_left else []
-    template = [] if text.chat_template is None else [text.chat_template]
-    ends = [text.bos_id, text.add_bos, sorted(text.eos_ids)]
-    return _digest([text.backend.to_str(), *ends, text.literal, *template, *order])
+    if tokenizer.source is not None:
+        return combine_hashes(
+            hash_tokenizer(replace(tokenizer, source=None)), hash_tokenizer(tokenizer.source)
+        )
+    order = ["right to left"] if tokenizer.right_to_left else []
+    template = [] if tokenizer.chat_template is None else [tokenizer.chat_template]
+    ends = [tokenizer.bos_id, tokenizer.add_bos, sorted(tokenizer.eos_ids)]
+    return _digest([tokenizer.backend.to_str(), *ends, tokenizer.literal, *template, *order])
 
 
 def combine_hashes(*names: str) -> str:
-    """Combine several hashes."""
     return _digest(list(names))
 
 

@@ -10,10 +10,8 @@ from itertools import zip_longest
 from typing import Any, ClassVar, Literal
 
 from unspool.checked_fields import integer
-from unspool.data.examples import Pairs, Texts
-from unspool.data.labelled_examples import Classes, Tags, sorted_labels
-from unspool.data.reading import MAX_LINE_BYTES, OnProgress, read_lines
-from unspool.data.rows import END_OF_TEXT, HeldOut, Row, RowFormat
+from unspool.data.examples import Classes, Pairs, Tags, Texts, sorted_labels
+from unspool.data.rows import END_OF_TEXT, MAX_LINE_BYTES, HeldOut, OnProgress, Row, RowFormat, read_lines
 from unspool.errors import check_surrogates
 
 Paths = str | tuple[str, ...]
@@ -37,10 +35,13 @@ class FileData(HeldOut):
 
     def files(self) -> Mapping[str, tuple[str, ...]]:
         given = {name: getattr(self, name) for name in self.file_settings}
-        return {name: (it,) if isinstance(it, str) else it for name, it in given.items() if it is not None}
+        return {
+            name: (paths,) if isinstance(paths, str) else paths
+            for name, paths in given.items()
+            if paths is not None
+        }
 
     def lines(self, path: str, advance: OnProgress) -> Iterator[str]:
-        """Yield the lines of a file."""
         return read_lines(path, self.max_line_bytes, advance)
 
 
@@ -179,7 +180,6 @@ def _parse_object(line: str, where: str) -> dict[str, Any]:
 
 
 def json_field(found: dict[str, Any], name: str, where: str) -> Any:
-    """Return a field of an object."""
     if name not in found:
         raise ValueError(f"{where} has no field {name!r}; it has {', '.join(map(repr, found)) or 'none'}")
     return found[name]
@@ -210,7 +210,6 @@ class JSONL(JSONObjects):
 
     @property
     def holds_out_last(self) -> bool:
-        """As in Dialogues."""
         return self.turns is not None
 
     def form(self, rows: Iterable[Row]) -> RowFormat:  # noqa: ARG002
@@ -235,7 +234,7 @@ def _string(found: dict[str, Any], name: str, where: str) -> str:
 def _turns(found: dict[str, Any], name: str, where: str) -> list[str]:
     value = json_field(found, name, where)
     turns: list[Any] = value if isinstance(value, list) else [None]
-    turns = [it.get("content") if isinstance(it, dict) else it for it in turns]
+    turns = [turn.get("content") if isinstance(turn, dict) else turn for turn in turns]
     if not all(isinstance(turn, str) for turn in turns):
         raise ValueError(
             f"{where}: the field {name!r} must be a list of strings, or of objects with a string "

@@ -1,4 +1,4 @@
-"""`prepare`: from the settings of a recipe to the batches of a training run.
+"""`prepare`: from the settings of a recipe to the batches of a training run; the kinds of its [data] section.
 
     files → rows → vocabulary → token ids → examples → batches
 
@@ -20,6 +20,7 @@ import numpy.typing as npt
 from unspool.config import to_dict
 from unspool.data.batch import Batch
 from unspool.data.batches import Batches
+from unspool.data.chats import ChatJSONL, ChatLines
 from unspool.data.encoded_store import (
     DamagedCacheError,
     EncodedRows,
@@ -34,13 +35,35 @@ from unspool.data.encoded_store import (
     hash_tokenizer,
     read_encoded_rows,
 )
-from unspool.data.examples import Pairs, bos_and_eos
-from unspool.data.labelled_examples import UnknownLabelError
-from unspool.data.reading import check_files, file_size, no_progress, progress_bar
-from unspool.data.rows import END_OF_TEXT, Data, OwnTokenizer, RowFormat
+from unspool.data.examples import Pairs, UnknownLabelError, bos_and_eos
+from unspool.data.known_languages.made_data import LanguageData, TaskData
+from unspool.data.line_formats import JSONL, TSV, Dialogues, LabelledLines, Lines, Parallel, TaggedLines
+from unspool.data.rows import (
+    END_OF_TEXT,
+    Data,
+    OwnTokenizer,
+    RowFormat,
+    check_files,
+    no_progress,
+    progress_bar,
+)
 from unspool.interfaces import Feed
 from unspool.io import remove_folder
 from unspool.tokenization import Separate, Tokenizer, TokenizerConfig
+
+DATA: dict[str, type[Data]] = {
+    "chat_jsonl": ChatJSONL,
+    "chat_lines": ChatLines,
+    "dialogues": Dialogues,
+    "jsonl": JSONL,
+    "labelled": LabelledLines,
+    "language": LanguageData,
+    "lines": Lines,
+    "parallel": Parallel,
+    "tagged": TaggedLines,
+    "task": TaskData,
+    "tsv": TSV,
+}
 
 
 @dataclass(frozen=True)
@@ -74,21 +97,21 @@ def prepare(
     known. Faulty data raises ValueError here, before training.
     """
     work = _Preparation(data, seed, None if cache is None else Path(cache), progress, files)
-    codec = work.vocabulary(tokenizer)
+    vocabulary = work.vocabulary(tokenizer)
     if work.form.joined and not batches.takes_streams:
         raise ValueError('document = "file" needs packed batches: set batches.kind = "packed"')
-    if codec.right_to_left and work.form.labels:
+    if vocabulary.right_to_left and work.form.labels:
         raise ValueError("tokenizer.right_to_left does not work with labelled data: remove it")
-    found = work.encoded(codec)
-    notes = [*work.notes, *_vocabulary_notes(tokenizer, codec), *_overlap_notes(work.files)]
+    found = work.encoded(vocabulary)
+    notes = [*work.notes, *_vocabulary_notes(tokenizer, vocabulary), *_overlap_notes(work.files)]
     if found.empty:
         notes.append(f"{found.empty} rows with an empty column were left out")
     train, valid = (work.form.examples(columns) for columns in (found.train, found.valid))
-    feed = batches.feed(train, bos_and_eos(codec), seed, notes.append)
-    checks = batches.whole(valid, bos_and_eos(codec), notes.append) if len(valid) else []
+    feed = batches.feed(train, bos_and_eos(vocabulary), seed, notes.append)
+    checks = batches.whole(valid, bos_and_eos(vocabulary), notes.append) if len(valid) else []
     facts = {
-        "vocab_size": codec.vocab_size,
-        **({} if codec.source is None else {"source_vocab_size": codec.source.vocab_size}),
+        "vocab_size": vocabulary.vocab_size,
+        **({} if vocabulary.source is None else {"source_vocab_size": vocabulary.source.vocab_size}),
         "train_examples": len(train),
         "train_tokens": int(train.sizes_NK.sum()),
         "valid_examples": len(valid),
@@ -96,20 +119,21 @@ def prepare(
         "batches_per_epoch": feed.per_epoch,
         "empty_rows": found.empty,
     }
-    return PreparedData(codec, feed, checks, work.form.labels, facts, tuple(notes))
+    return PreparedData(vocabulary, feed, checks, work.form.labels, facts, tuple(notes))
 
 
 def _vocabulary_notes(config: TokenizerConfig | Tokenizer | None, learnt: Tokenizer) -> Iterator[str]:
     settings: list[tuple[str, Any, Tokenizer | None]] = [("tokenizer", config, learnt)]
     if isinstance(config, Separate):
         sides = {"source": learnt.source, "target": learnt}
-        settings = [(f"tokenizer.{name}", config.side(name), codec) for name, codec in sides.items()]
-    for name, side, codec in settings:
+        settings = [
+            (f"tokenizer.{name}", config.side(name), vocabulary) for name, vocabulary in sides.items()
+        ]
+    for name, side, vocabulary in settings:
         wanted = getattr(side, "vocab_size", None)
-        if wanted is not None and codec is not None and codec.vocab_size < wanted:
-            yield (
-                f"{name}.vocab_size is {wanted}, but the training text gives only {codec.vocab_size} tokens"
-            )
+        size = 0 if vocabulary is None else vocabulary.vocab_size
+        if wanted is not None and 0 < size < wanted:
+            yield (f"{name}.vocab_size is {wanted}, but the training text gives only {size} tokens")
 
 
 def _overlap_notes(files: FileHashes) -> Iterator[str]:
@@ -129,7 +153,7 @@ class _Preparation:
     ) -> None:
         self.data, self.seed, self.cache, self.progress, self._files = data, seed, cache, progress, files
         check_files(data.files())
-        self.bytes = sum(file_size(path) for paths in data.files().values() for path in paths)
+        self.bytes = sum(Path(path).stat().st_size for paths in data.files().values() for path in paths)
         self.form: RowFormat = data.form(data.train_rows(no_progress))
         self.notes: list[str] = []
 
@@ -140,7 +164,7 @@ class _Preparation:
         if tokenizer is None:
             if not isinstance(self.data, OwnTokenizer):
                 raise ValueError(f"{type(self.data).__name__} brings no vocabulary: give a tokenizer setting")
-            return self.data.codec()
+            return self.data.new_tokenizer()
         if self.cache is None:
             return self._trained(tokenizer)
         name = combine_hashes(self.key, hash_settings(type(tokenizer), to_dict(tokenizer)))
@@ -150,9 +174,9 @@ class _Preparation:
                 return Tokenizer.load(folder)
             except (OSError, ValueError) as error:
                 self._clear(folder, error)
-        codec = self._trained(tokenizer)
+        trained = self._trained(tokenizer)
         with atomic_folder(folder) as fresh:
-            codec.save(fresh)
+            trained.save(fresh)
         return Tokenizer.load(folder)
 
     def encoded(self, tokenizer: Tokenizer) -> EncodedRows:
@@ -184,12 +208,10 @@ class _Preparation:
 
     @cached_property
     def files(self) -> FileHashes:
-        """Hashes of the files."""
         return hash_files(self.data) if self._files is None else self._files
 
     @cached_property
     def key(self) -> str:
-        """Hash of the rows."""
         return hash_data(self.data, self.seed, self.files)
 
     @cached_property
@@ -206,7 +228,6 @@ class _Preparation:
         return self.data.held(count, self.seed)
 
     def _clear(self, folder: Path, error: Exception) -> None:
-        """Remove a damaged cache folder."""
         self.notes.append(f"the cache was damaged and is rebuilt: {error}")
         remove_folder(folder)
 

@@ -16,7 +16,6 @@ Ints = npt.NDArray[np.int64]
 
 
 def random_bits(count: int, *seed: int) -> npt.NDArray[np.uint64]:
-    """Return `count` random 64-bit numbers."""
     seed = tuple(map(operator.index, seed))
     if any(number < 0 for number in seed):
         raise ValueError(f"the seed is {min(seed)}; it must be 0 or more")
@@ -52,10 +51,8 @@ def mix(bits: Bits) -> Bits:
 
 
 def random_permutation(count: int, *seed: int) -> Ints:
-    """Return 0 … count − 1 in random order."""
     return np.argsort(random_bits(count, *seed), kind="stable")
 
 
 def random_below(limit: int, *seed: int) -> int:
-    """Return a random number in 0 … limit − 1."""
     return int(random_bits(1, *seed)[0] % np.uint64(limit))

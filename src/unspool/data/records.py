@@ -69,7 +69,6 @@ class Record:
     is_plain: bool = False
 
     def prompt(self) -> str | Messages:
-        """Return a text to continue, or the messages of a chat."""
         if self.is_plain:
             return self._checked(self.content, "the prompt")
         given = [name for name in ("prompt", "messages") if name in self.fields]
@@ -84,7 +83,6 @@ class Record:
         return self._string(PROMPT, "prompt", "source")
 
     def text(self) -> str:
-        """Return a text."""
         if self.is_plain:
             return self._checked(self.content, "the text")
         if "text" not in self.fields and {"source", "target"} & set(self.fields):
@@ -143,7 +141,6 @@ class Record:
 
     @property
     def shown(self) -> str:
-        """The start of the raw text, for messages."""
         return shorten(self.content)
 
 
@@ -175,7 +172,6 @@ def read_records(path: Path, layout: Layout | None = None, *, keep_blank: bool =
 
 
 def json_record(line: str, where: str, layout: Layout | None = None) -> Record:
-    """Parse a line of JSON as a record."""
     try:
         value = json.loads(line, object_pairs_hook=_object)
     except RepeatedKeyError as error:
@@ -221,7 +217,6 @@ def _is_message(found: Any) -> bool:
 
 
 def shorten(text: str, width: int = 60) -> str:
-    """Shorten a text for messages."""
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
@@ -232,7 +227,6 @@ def split_lines(content: str) -> list[str]:
 
 
 def read_utf8(path: Path) -> str:
-    """Read a UTF-8 file, with or without a byte-order mark."""
     try:
         return read_bounded(path, MAX_TEXT_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:

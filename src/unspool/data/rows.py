@@ -1,10 +1,18 @@
-"""Rows of training data: their source (`Data`), those held out for validation, and their format."""
+"""Rows of training data: reading lines of files, sources of rows (`Data`), validation split and row formats.
+
+Files are UTF-8 of any size, plain or gzip. Errors name file, line and byte.
+"""
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedIOBase
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -12,12 +20,109 @@ import numpy.typing as npt
 
 from unspool.checked_fields import Checked, integer, number
 from unspool.data.random_numbers import random_permutation
-from unspool.data.reading import OnProgress
 from unspool.tokenization import Tokenizer
 
 if TYPE_CHECKING:
     from unspool.data.batch import Ragged
     from unspool.data.examples import Examples
+
+OnProgress = Callable[[int], None]
+"""Called with the number of bytes (or rows) just read."""
+
+
+def no_progress(_amount: int) -> None:
+    """Ignore progress."""
+
+
+@contextmanager
+def progress_bar(what: str, total: int, show: bool) -> Iterator[OnProgress]:
+    """Show a progress bar on standard error, if `show`. A `total` of 0 means unknown."""
+    if not show:
+        yield no_progress
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=total or None)
+        waiting = 0
+
+        def advance(amount: int) -> None:
+            nonlocal waiting
+            waiting += amount
+            if waiting >= max(total / 500, 1000):  # updating the bar for every line is slow
+                bar.advance(task, waiting)
+                waiting = 0
+
+        yield advance
+
+
+_BYTE_ORDER_MARK = "\ufeff"
+MAX_LINE_BYTES = 1_000_000
+_GZIP = b"\x1f\x8b"
+_PACKED = {b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+"""First bytes of other compressed files."""
+
+
+@contextmanager
+def open_text(path: Path) -> Iterator[tuple[BufferedIOBase, BufferedIOBase]]:
+    """Open a file, decompressed if it is gzip; yield the content, and the raw file for its position."""
+    with path.open("rb") as file:
+        begins = file.peek(8)
+        for begin, program in _PACKED.items():
+            if begins.startswith(begin):
+                raise ValueError(f"{path} is compressed by {program}: decompress it, or use gzip")
+        try:
+            yield gzip.GzipFile(fileobj=file) if begins.startswith(_GZIP) else file, file
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise ValueError(f"{path} is a damaged gzip file ({error}): get a new copy") from error
+
+
+def read_lines(
+    path: str | Path, limit: int = MAX_LINE_BYTES, advance: OnProgress = no_progress
+) -> Iterator[str]:
+    r"""Yield the lines of a file without their ends (\n or \r\n)."""
+    path = Path(path)
+    if not path.is_file():
+        what = "is a folder, not a file" if path.is_dir() else "does not exist"
+        raise FileNotFoundError(f"{path} {what}: give a UTF-8 text file, one text per line")
+    with open_text(path) as (content, file):
+        number, before, told = 0, 0, 0
+        while raw := content.readline(limit + 2):
+            number += 1
+            line = raw.removesuffix(b"\n").removesuffix(b"\r")
+            if len(line) > limit:
+                raise ValueError(
+                    f"{path}, line {number} is longer than {limit:,} bytes: write one text per line, "
+                    "or raise max_line_bytes"
+                )
+            try:
+                text = line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise ValueError(
+                    f"{path}, line {number} is not valid UTF-8: 0x{line[error.start]:02X} is byte "
+                    f"{error.start + 1} of the line, {before + error.start + 1} of the file; convert the "
+                    "file to UTF-8"
+                ) from None
+            yield text.removeprefix(_BYTE_ORDER_MARK) if number == 1 else text
+            before += len(raw)
+            done = before if content is file else file.tell()
+            advance(done - told)
+            told = done
+        if not before:
+            raise ValueError(f"{path} is empty: give a file with text")
+
+
+def check_files(files: Mapping[str, Sequence[str]]) -> None:
+    """Raise FileNotFoundError for a missing file, with the setting that names it."""
+    for name, paths in files.items():
+        for path in paths:
+            if not Path(path).is_file():
+                what = "this is a folder: name its files" if Path(path).is_dir() else "there is no such file"
+                raise FileNotFoundError(f"{name} = {path!r}: {what}")
+
 
 Row = tuple[str, ...]
 END_OF_TEXT: Row = ()
@@ -43,11 +148,10 @@ class RowFormat(ABC):
         return row
 
     def labels_of(self, row: Row) -> Sequence[str]:  # noqa: ARG002
-        """Return the labels in a row."""
         return ()
 
     @abstractmethod
-    def encode(self, rows: Sequence[Row], text: Tokenizer) -> Sequence[Sequence[list[int]]]:
+    def encode(self, rows: Sequence[Row], tokenizer: Tokenizer) -> Sequence[Sequence[list[int]]]:
         """Encode each column of each row."""
 
     @abstractmethod
@@ -74,7 +178,6 @@ class Data(ABC):
         return None
 
     def form(self, rows: Iterable[Row]) -> RowFormat:  # noqa: ARG002
-        """Return the format of these rows."""
         return self.row_format
 
     @property
@@ -91,7 +194,7 @@ class Data(ABC):
 class OwnTokenizer(Protocol):
     """Data with a vocabulary, so that a recipe does without [tokenizer]."""
 
-    def codec(self) -> Tokenizer:
+    def new_tokenizer(self) -> Tokenizer:
         """Return its tokenizer."""
         ...
 

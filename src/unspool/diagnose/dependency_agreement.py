@@ -21,7 +21,7 @@ import torch
 from unspool.data.conllu import TreeSentence
 from unspool.decode.arguments import as_int, declares_abilities, items, shown
 from unspool.nn.attention import find_arc_hits, label_arcs, word_attention
-from unspool.objectives.dependency_heads import pad_rows
+from unspool.objectives.attention_losses import pad_rows
 from unspool.tokenization import Tokenizer
 from unspool.tokenization.word_alignment import align_words
 

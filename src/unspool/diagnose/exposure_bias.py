@@ -282,12 +282,12 @@ def _divergences(
     impossible_at_N = np.full(len(rows), np.inf)
     states = [language.start()] * len(rows)
     for length, (active, step) in enumerate(read_steps(model, [(language.bos,)] * len(rows), rows)):
-        true_NV = np.stack([language.chances(states[row]) for row in active])
+        true_NV = np.stack([language.probabilities(states[row]) for row in active])
         kl_NL[active, length] = _kl(true_NV, step.logp_NV.double().cpu().numpy(), truth.noise, epsilon)
         for row in active:
             if len(rows[row]) > length:
                 token = rows[row][length]
-                if truth.language.chance(states[row], token) == 0.0:
+                if truth.language.probability(states[row], token) == 0.0:
                     impossible_at_N[row] = min(impossible_at_N[row], length)
                 states[row] = truth.after(states[row], token)
     return kl_NL, impossible_at_N

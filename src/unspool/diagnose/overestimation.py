@@ -197,5 +197,5 @@ def true_probabilities(language: KnownLanguage[Any], parts: Sequence[Window], po
 def speaks(model: StepModel, language: KnownLanguage[Any]) -> bool:
     """Whether the tokens of the model are the words of the language."""
     return isinstance(model.tokenizer, Tokenizer) and hash_tokenizer(model.tokenizer) == hash_tokenizer(
-        language.codec()
+        language.new_tokenizer()
     )

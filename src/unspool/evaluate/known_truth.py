@@ -111,7 +111,7 @@ def _read_positions(
     states, hypotheses = [language.start() for _ in rows], job.hypotheses()
     for position, (active, step) in enumerate(read_steps(model, job.prompts, rows)):
         kept_NV, q_NV = distributions(step, [hypotheses[row] for row in active])
-        true_NV = torch.from_numpy(np.stack([language.chances(states[row]) for row in active]))
+        true_NV = torch.from_numpy(np.stack([language.probabilities(states[row]) for row in active]))
         yield kept_NV.cpu(), q_NV.double().exp().cpu(), step.logp_NV.double().exp().cpu(), true_NV
         for n, row in enumerate(active):
             if len(rows[row]) > position:

@@ -18,7 +18,7 @@ from unspool.models.model_config import check_settings
 from unspool.nn.linear import Linear, LowRankLinear
 
 ADAPTER_SUFFIXES = (".lora_a", ".lora_b")
-"""Of the names of adapter weights."""
+"""Suffixes of the names of adapter weights."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def merged_weights(model: Any) -> dict[str, Tensor]:
 def check_module(model: Any) -> None:
     """Raise TypeError for anything but a model with weights."""
     if not isinstance(model, nn.Module):
-        raise TypeError(f"the model is {model!r:.80}, but must be one of weights, as us.load gives it")
+        raise TypeError(f"the model is {model!r:.80}, but must be a torch module, such as us.load returns")
 
 
 def _find_targets(model: nn.Module, targets: tuple[str, ...]) -> dict[str, Linear]:
@@ -102,7 +102,7 @@ def _find_targets(model: nn.Module, targets: tuple[str, ...]) -> dict[str, Linea
         matches = {name: linear for name, linear in linears.items() if f".{name}".endswith(f".{target}")}
         if not matches:
             ends = sorted({".".join(name.split(".")[-2:]) for name in linears})
-            known = f"choose from {', '.join(ends)}" if ends else "it has none that can learn"
+            known = f"choose from {', '.join(ends)}" if ends else "it has no linear layers"
             raise ValueError(f"no matrix of the {type(model).__name__} is called {target!r}: {known}")
         chosen |= matches
     return chosen

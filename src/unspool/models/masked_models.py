@@ -19,7 +19,7 @@ from unspool.models.model_config import PairOptions, VocabularyOptions
 from unspool.models.sequence_model import EncoderDecoder, SequenceModel, inference_method, unit_embedding
 from unspool.models.sources import BoundaryTokens, batch_sources, pad_rows
 from unspool.models.transformer_seq2seq import embedding
-from unspool.models.transformer_shape import TransformerShape, TransformerStack, attention_padding
+from unspool.models.transformer_shape import TransformerModel, TransformerShape, attention_padding
 from unspool.nn.positions import ADDED_POSITIONS
 from unspool.nn.transformer import EncoderOutput
 
@@ -45,7 +45,7 @@ class MaskedLMConfig(TransformerShape, VocabularyOptions):
     positions: str = "sinusoidal"
     """"sinusoidal" or "learned", which are added to embeddings and distinguish masked positions."""
     eos: int | None = None
-    """The token that ends a text; None is the text's own."""
+    """The token that ends a text; None means that of the tokenizer."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -55,15 +55,10 @@ class MaskedLMConfig(TransformerShape, VocabularyOptions):
         return MaskedLM(self, tokenizer)
 
 
-class MaskedModel(SequenceModel, TransformerStack):
+class MaskedModel(SequenceModel, TransformerModel):
     """Base class of models that fill masked positions instead of generating token by token."""
 
     mask: nn.Parameter
-
-    @property
-    def context(self) -> int | None:
-        limit: int | None = self.config.context
-        return limit
 
     @property
     def reads_bos(self) -> bool:
@@ -71,10 +66,6 @@ class MaskedModel(SequenceModel, TransformerStack):
 
     @property
     def infilling(self) -> Any:
-        return self
-
-    @property
-    def attention_reading(self) -> Any:
         return self
 
     def embedded(self, texts_NT: Tensor) -> Tensor:
@@ -129,10 +120,6 @@ class MaskedLM(MaskedModel):
         self.mask = nn.Parameter(torch.randn(c.width) * c.width**-0.5)
         self.init_stack(c, c.layers, causal=False)
         self.head: Any = self.new_head(c.tied)
-
-    @property
-    def attention_heads(self) -> tuple[tuple[int, int], ...]:
-        return ((self.config.layers, self.config.heads),)
 
     def hidden(self, texts_NT: Tensor, lengths_N: Tensor, attentions: list[Tensor] | None = None) -> Tensor:
         """(N, T) → (N, T, D): the input of the head at every position."""
@@ -222,11 +209,6 @@ class MaskedSeq2Seq(EncoderDecoder, MaskedModel):
         self.length_head = nn.Linear(c.width, c.longest)
         self.head: Any = self.new_head(c.tied)
 
-    @property
-    def attention_heads(self) -> tuple[tuple[int, int], ...]:
-        c = self.config
-        return ((c.encoder_layers, c.heads), (c.decoder_layers, c.heads))
-
     def hidden(
         self,
         texts_NT: Tensor,
@@ -235,7 +217,7 @@ class MaskedSeq2Seq(EncoderDecoder, MaskedModel):
         sources_N: Tensor,
         attentions: list[Tensor] | None = None,
     ) -> Tensor:
-        """(N, T) → (N, T, D): what the head reads at every place."""
+        """(N, T) → (N, T, D): the input of the head at every position."""
         source = EncoderOutput(memory_NSD, attention_padding(sources_N, memory_NSD))
         x_NTD = self.embedded(texts_NT) * self.scale
         mask = attention_padding(lengths_N, x_NTD)
@@ -248,7 +230,6 @@ class MaskedSeq2Seq(EncoderDecoder, MaskedModel):
     def read_hidden(
         self, batch: Batch, stacks: list[AttentionStack] | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """The input of the head, and log p of every length."""
         source_NS, sources_N = batch_sources(batch)
         if int(batch.lengths_N.max()) > self.config.longest:
             raise ValueError(
@@ -285,7 +266,7 @@ class MaskedSeq2Seq(EncoderDecoder, MaskedModel):
 
     @inference_method
     def fill(self, prompts: Sequence[Sequence[int]], texts: Sequence[Sequence[int]]) -> list[Tensor]:
-        """log p at every place of each text, a translation of its prompt."""
+        """log p at every position of each text, a translation of its prompt."""
         source_NS, sources_N = self._read(prompts)
         texts_NT, lengths_N = pad_rows([list(text) for text in texts], self.device)
         memory_NSD = self.encoder(source_NS, sources_N)

@@ -63,10 +63,10 @@ def check_settings(config: Any, **choices: Iterable[str]) -> None:
 def check_build_arguments(config: Any, kind: type, tokenizer: Any) -> None:
     """Raise TypeError unless the arguments are settings of this kind and a tokenizer or None."""
     if not isinstance(config, kind):
-        raise TypeError(f"this model is made from {kind.__name__}(…), and {config!r:.80} is none")
+        raise TypeError(f"this model is built from a {kind.__name__}, not from {config!r:.80}")
     if tokenizer is not None and not all(
         hasattr(tokenizer, name) for name in ("encode", "decode", "detokenizer", "eos_ids")
     ):
         raise TypeError(
-            f"text is {tokenizer!r:.80}, but must be a tokenizer, such as another model's text, or None"
+            f"tokenizer is {tokenizer!r:.80}, but must be a tokenizer, such as another model's, or None"
         )

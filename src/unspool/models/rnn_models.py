@@ -28,7 +28,7 @@ class RNNConfig(VocabularyOptions):
     """Settings of a recurrent language model."""
 
     width: int
-    """Of the embedding, and of every layer."""
+    """Width of the embedding and of every layer."""
     layers: int = 1
     cell: str = "lstm"
     dropout: float = 0.0
@@ -103,7 +103,7 @@ class RNNSeq2SeqConfig(PairOptions):
     """Settings of a recurrent encoder–decoder."""
 
     width: int
-    """Of the embedding, of every layer of the decoder, and of each direction of the encoder."""
+    """Width of the embedding, of every decoder layer, and of each direction of the encoder."""
     encoder_layers: int = 1
     decoder_layers: int = 1
     cell: str = "gru"

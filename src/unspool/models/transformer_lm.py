@@ -9,22 +9,22 @@ Radford et al. 2019, §2.3 (papers.bib: radford2019language); Touvron et al. 202
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
 
+from unspool.decode.combine.lockstep import DelegatingModel
 from unspool.engine.compiled_state import CompiledForking, CompiledJoining, CompiledState, prompt_state
 from unspool.engine.engine_choice import module_spec
 from unspool.heads.softmax import predict_step
 from unspool.interfaces import AttentionStack, Step
-from unspool.models.early_exits import Exits
 from unspool.models.model_config import VocabularyOptions
-from unspool.models.sequence_model import LanguageModel, inference_method, unit_embedding
+from unspool.models.sequence_model import LanguageModel, eval_inference, inference_method, unit_embedding
 from unspool.models.sources import pad_rows
 from unspool.models.torch_batching import TorchBatching
-from unspool.models.transformer_shape import TransformerShape, TransformerStack
+from unspool.models.transformer_shape import TransformerModel, TransformerShape
 from unspool.nn.attention import KVCache
 from unspool.nn.positions import Rotary, add_positions
 
@@ -155,7 +155,7 @@ class TransformerConfig(TransformerShape, VocabularyOptions):
         return TransformerLM(self, tokenizer)
 
 
-class TransformerLM(LanguageModel, TransformerStack):
+class TransformerLM(LanguageModel, TransformerModel):
     """A decoder-only Transformer."""
 
     config: TransformerConfig
@@ -168,10 +168,6 @@ class TransformerLM(LanguageModel, TransformerStack):
         self.init_stack(c, c.layers, causal=True)
         self.head: Any = self.new_head(c.tied)
         self.built = module_spec(self)
-
-    @property
-    def context(self) -> int | None:
-        return self.config.context
 
     @property
     def layers(self) -> int:
@@ -195,14 +191,6 @@ class TransformerLM(LanguageModel, TransformerStack):
 
     @property
     def layered(self) -> Self:
-        return self
-
-    @property
-    def attention_heads(self) -> tuple[tuple[int, int], ...]:
-        return ((self.config.layers, self.config.heads),)
-
-    @property
-    def attention_reading(self) -> Self:
         return self
 
     def hidden(
@@ -237,7 +225,9 @@ class TransformerLM(LanguageModel, TransformerStack):
             x_NTD = add_positions(x_NTD, self.positions(positions_NT))
         needed = state.length + T
         rotary_tables = {
-            it: it.tables(positions_NT, needed) for it in dict.fromkeys(self._rotaries) if it is not None
+            rotary: rotary.tables(positions_NT, needed)
+            for rotary in dict.fromkeys(self._rotaries)
+            if rotary is not None
         }
         x_NTD = self.dropout(x_NTD)
         yield x_NTD
@@ -310,3 +300,52 @@ class TransformerLM(LanguageModel, TransformerStack):
         """A state without a cache, for one parallel pass over whole sequences."""
         pad_N = torch.zeros(len(tokens_NT), dtype=torch.long, device=tokens_NT.device)
         return TransformerState([], pad_N, False, pad_N, 0)
+
+
+@dataclass(frozen=True)
+class Exits(DelegatingModel):
+    """Early exits (logit lens): a Transformer that also applies its head to early layers.
+
+        log p_ℓ(· | y_{<t}) = head(norm(x_ℓ)),   x_ℓ = block_ℓ(… block_1(embed(y_{<t})))
+
+    nostalgebraist 2020, "logit lens" (papers.bib: nostalgebraist2020logit); used for contrast by Chuang et
+    al. 2024, §2 (papers.bib: chuang2024dola). x_0 is the embedding, before any block. Steps have `exits_NEV`;
+    weights and states are those of the model.
+
+    Differs from Chuang et al.'s code: the final norm is applied at every depth, as the head was trained with
+    it, not only at the last.
+    """
+
+    model: TransformerLM
+    layers: tuple[int, ...]
+    """The number of blocks before each exit."""
+
+    def __post_init__(self) -> None:
+        if not self.layers:
+            raise ValueError("layers is empty: name at least one layer")
+        for layer in self.layers:
+            if not 0 <= layer < self.model.layers:
+                raise ValueError(
+                    f"layer {layer} is not an early one of {self.model.layers}: choose from 0 "
+                    f"(the embedding) to {self.model.layers - 1}"
+                )
+
+    def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, LMState]:
+        with eval_inference(self.model):
+            if self.model.engine == "compiled":
+                state = prompt_state(self.model, len(prompts))
+                return state.exits(prompts, self.layers), state
+            tokens_NT, past = self.model.padded(prompts)
+            return self._predict(tokens_NT, past), past
+
+    def step(self, state: LMState, tokens_N: Tensor) -> tuple[Step, LMState]:
+        with eval_inference(self.model):
+            if isinstance(state, CompiledState):
+                return state.exits(tokens_N[:, None].tolist(), self.layers), state
+            return self._predict(tokens_N[:, None], state), state
+
+    def _predict(self, tokens_NT: Tensor, state: TransformerState) -> Step:
+        depth_ND = [x_NTD[:, -1] for x_NTD in self.model.depths(tokens_NT, state)]
+        hidden_ND = self.model.norm(depth_ND[-1])
+        early_NED = torch.stack([self.model.norm(depth_ND[layer]) for layer in self.layers], dim=1)
+        return replace(predict_step(self.model.head, hidden_ND), exits_NEV=self.model.head(early_NED))

@@ -32,7 +32,7 @@ from unspool.models.model_config import PairOptions
 from unspool.models.sequence_model import EncoderDecoder, inference_method
 from unspool.models.sources import EncodedSources, batch_sources, pad_rows
 from unspool.models.transformer_lm import TransformerState
-from unspool.models.transformer_shape import TransformerShape, TransformerStack, attention_padding
+from unspool.models.transformer_shape import TransformerModel, TransformerShape, attention_padding
 from unspool.nn.attention import KVCache
 from unspool.nn.positions import RelativePositions
 from unspool.nn.transformer import EncoderOutput
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from unspool.interfaces import TokenizerLike
 
 CACHE_RESERVE = 32
-"""Columns kept free for new tokens at the start."""
+"""Columns reserved for new tokens when a source is read."""
 MAX_EMBED_STD, MAX_INITIAL_LOGIT = 0.5, 8.0
-"""s is at most the first, and s·√D, the largest logit at the beginning, at most the second."""
+"""Limits of s and of s·√D, the largest logit at the beginning."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,9 +62,9 @@ class TransformerSeq2SeqConfig(TransformerShape, PairOptions):
     embed_norm: bool = False
     """Normalise embeddings with positions, on both sides (BART)."""
     relative_buckets: int = 32
-    """Of positions "relative" (T5): groups of distances that are told apart, each with a number per head."""
+    """Buckets of distances with positions "relative" (T5); each has a bias per head."""
     relative_distance: int = 128
-    """From which on all distances are one."""
+    """The distance from which on all share the last bucket."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -107,7 +107,7 @@ class TransformerSeq2SeqState:
 
 
 TranslationState = TransformerSeq2SeqState | CompiledState
-"""What the model remembers, of whichever engine."""
+"""The decoding state of either engine."""
 
 
 def embedding(vocab_size: int, width: int, scale: float | None = None) -> nn.Embedding:
@@ -118,7 +118,7 @@ def embedding(vocab_size: int, width: int, scale: float | None = None) -> nn.Emb
     return embed
 
 
-class TransformerSeq2Seq(EncoderDecoder, TransformerStack):
+class TransformerSeq2Seq(EncoderDecoder, TransformerModel):
     """An encoder–decoder Transformer."""
 
     config: TransformerSeq2SeqConfig
@@ -139,10 +139,6 @@ class TransformerSeq2Seq(EncoderDecoder, TransformerStack):
         self.built = module_spec(self)
 
     @property
-    def context(self) -> int | None:
-        return self.config.context
-
-    @property
     def rewindable(self) -> Self:
         return self
 
@@ -151,23 +147,14 @@ class TransformerSeq2Seq(EncoderDecoder, TransformerStack):
         return CompiledJoining() if self.engine == "compiled" else None
 
     @property
-    def attention_heads(self) -> tuple[tuple[int, int], ...]:
-        c = self.config
-        return ((c.encoder_layers, c.heads), (c.decoder_layers, c.heads))
-
-    @property
-    def attention_reading(self) -> Self:
-        return self
-
-    @property
     def source_attention_reading(self) -> Self:
         return self
 
     def read(self, source_NS: Tensor, lengths_N: Tensor) -> EncodedSources:
         """Encode sources, and compute keys and values of every layer once, for all steps of decoding."""
         memory_NSD, padding_N11S = self.encode(source_NS, lengths_N)
-        kv = [it for block in self.blocks for it in block.cross_attention.keys_values(memory_NSD)]
-        return EncodedSources.of(*(it.contiguous() for it in kv), padding_N11S)
+        kv = [tensor for block in self.blocks for tensor in block.cross_attention.keys_values(memory_NSD)]
+        return EncodedSources.of(*(tensor.contiguous() for tensor in kv), padding_N11S)
 
     def encode(
         self, source_NS: Tensor, lengths_N: Tensor, attentions: list[Tensor] | None = None

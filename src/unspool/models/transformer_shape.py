@@ -112,7 +112,6 @@ class TransformerShape:
 
     @property
     def each_width(self) -> int:
-        """The width of one head."""
         return self.head_width or self.width // self.heads
 
     @property
@@ -188,6 +187,26 @@ class TransformerStack(nn.Module):
             x_NTD = block(x_NTD, rotary, mask, *further)
         normed: Tensor = self.norm(x_NTD)
         return normed
+
+
+class TransformerModel(TransformerStack):
+    """Properties that all models of one or two stacks of blocks share; a subclass has a `config`."""
+
+    config: Any
+
+    @property
+    def context(self) -> Any:
+        return self.config.context
+
+    @property
+    def attention_reading(self) -> Any:
+        return self
+
+    @property
+    def attention_heads(self) -> tuple[tuple[int, int], ...]:
+        c = self.config
+        stacks = (c.layers,) if hasattr(c, "layers") else (c.encoder_layers, c.decoder_layers)
+        return tuple((layers, c.heads) for layers in stacks)
 
 
 def attention_padding(lengths_N: Tensor, x_NTD: Tensor) -> Tensor | None:

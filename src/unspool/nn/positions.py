@@ -31,7 +31,6 @@ class Sinusoidal(nn.Module):
         self._table_TD: Tensor | None = None
 
     def forward(self, positions_NT: Tensor) -> Tensor:
-        """(N, T) → (N, T, D)."""
         last, device, table_TD = int(positions_NT.max()), positions_NT.device, self._table_TD
         if table_TD is None or len(table_TD) <= last or table_TD.device != device:
             table_TD = self._table_TD = self._build(max(64, 2 * (last + 1)), device)
@@ -63,7 +62,6 @@ class Learned(nn.Embedding):
         super().__init__(context, width)
 
     def forward(self, positions_NT: Tensor) -> Tensor:
-        """(N, T) → (N, T, D)."""
         self.check(int(positions_NT.max()))
         return super().forward(positions_NT)
 
@@ -202,7 +200,6 @@ def rotate(x_NTHI: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def add_positions(x: Tensor, positions: Tensor) -> Tensor:
-    """x + p."""
     return (x + positions).to(x.dtype)
 
 

@@ -5,9 +5,8 @@ A recipe has one in [objective] and any number of auxiliary ones in [[auxiliary]
 
 from typing import Any
 
-from unspool.objectives.attention_losses import AttentionFocus, AttentionNear
+from unspool.objectives.attention_losses import AttentionFocus, AttentionNear, DependencyHeads
 from unspool.objectives.cross_entropy import CrossEntropy
-from unspool.objectives.dependency_heads import DependencyHeads
 from unspool.objectives.distillation import Distillation
 from unspool.objectives.expected_reward import MinimumRisk, Reinforce
 from unspool.objectives.masked import Masked, MaskedDiffusionLoss

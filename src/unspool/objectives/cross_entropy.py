@@ -63,10 +63,10 @@ def gather_logp(head: Any, hidden_MD: Tensor, tokens_MC: Tensor, vocab_size: int
     starts = range(0, len(hidden_MD), rows)
     pieces = [(hidden_MD[at : at + rows], tokens_MC[at : at + rows]) for at in starts]
     found = [
-        checkpoint(_logp, head, *it, use_reentrant=False, preserve_rng_state=False)
+        checkpoint(_logp, head, *piece, use_reentrant=False, preserve_rng_state=False)
         if torch.is_grad_enabled()
-        else _logp(head, *it)
-        for it in pieces
+        else _logp(head, *piece)
+        for piece in pieces
     ]
     return torch.cat(found)
 

@@ -66,8 +66,8 @@ class Distillation(RolloutObjective):
         prompts = make_prompts(model, batch, self.prompt)
         if not prompts:
             return empty_loss("nll")
-        keys = [(self.limit(self._teacher, it), it.prompt) for it in prompts]
-        new = {key: it for key, it in zip(keys, prompts, strict=True) if key not in self._cache}
+        keys = [(self.limit(self._teacher, prompt), prompt.prompt) for prompt in prompts]
+        new = {key: prompt for key, prompt in zip(keys, prompts, strict=True) if key not in self._cache}
         if new:
             outputs = self.generate(self._teacher, list(new.values()), Beam(self.beam))
             self._cache.update({key: out[0].tokens for key, out in zip(new, outputs, strict=True)})
@@ -78,6 +78,6 @@ class Distillation(RolloutObjective):
 
 
 def _kind_and_vocabulary(model: Any) -> list[Any]:
-    texts = [it for it in (model.tokenizer, model.source_tokenizer) if it is not None]
+    texts = [text for text in (model.tokenizer, model.source_tokenizer) if text is not None]
     sizes = [model.vocab_size, model.source_vocab_size]
     return [model.is_encoder_decoder, *sizes, *map(hash_tokenizer, texts)]

@@ -1,20 +1,98 @@
-"""Expected-reward objectives: REINFORCE with a self-critical baseline, and minimum risk training."""
+"""Expected-reward objectives, REINFORCE with a self-critical baseline and minimum risk training; and rewards.
+
+Rewards score a generated text against a reference, from 0 to 1 or by a user's function:
+
+    bleu          sentence BLEU of up to 4-grams, smoothed if a count is 0, /100
+    chrf          character n-gram F-score, /100
+    exact_match   1 if both are the same, else 0
+    module:name   any Python function of two texts, (text, reference) → number; higher is better
+
+Papineni et al. 2002, §2.3 (papers.bib: papineni2002bleu), for single sentences after Chen & Cherry 2014, §3
+(papers.bib: chen2014systematic), computed by sacrebleu; Popović 2015, eq. 1 (papers.bib: popovic2015chrf).
+
+A function must be trusted by the user or belong to an installed plugin (`unspool.plugins`). It is imported
+when a run starts, not when a recipe is parsed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from torch import Tensor
 
 from unspool.checked_fields import integer, number
+from unspool.config import unknown
 from unspool.data.batch import Batch
 from unspool.decode.search import Greedy, Sample
 from unspool.interfaces import Clock, Loss, PreparedLoss, Trainable
 from unspool.objectives.cross_entropy import target_logp
-from unspool.objectives.rewards import check_reward_name, load_reward
 from unspool.objectives.rollouts import RolloutObjective, empty_loss, make_prompts, rollout_batch, tensor_like
+from unspool.optional_metrics import sacrebleu_metrics
+from unspool.plugins import import_object, is_plugin, one_line
+
+Reward = Callable[[str, str], float]
+
+
+def exact_match(text: str, reference: str) -> float:
+    return float(text == reference)
+
+
+def bleu(text: str, reference: str) -> float:
+    return float(_metric("BLEU").sentence_score(text, [reference]).score) / 100
+
+
+def chrf(text: str, reference: str) -> float:
+    return float(_metric("CHRF").sentence_score(text, [reference]).score) / 100
+
+
+REWARDS: dict[str, Reward] = {"bleu": bleu, "chrf": chrf, "exact_match": exact_match}
+
+
+@cache
+def _metric(name: str) -> Any:
+    metrics = sacrebleu_metrics()
+    # Without effective_order, a sentence of three words would always score 0.
+    return metrics.BLEU(effective_order=True) if name == "BLEU" else metrics.CHRF()
+
+
+def check_reward_name(name: str) -> None:
+    """Raise ValueError unless it is a known reward or the name of a Python function."""
+    if name not in REWARDS and not is_plugin(name):
+        raise ValueError(
+            f"{unknown(name, list(REWARDS), 'reward')}; or name a Python function: module:function"
+        )
+
+
+def load_reward(name: str) -> Reward:
+    """Return the reward of that name. This imports a Python function: check that the user trusts it first."""
+    check_reward_name(name)
+    if name in REWARDS:
+        return REWARDS[name]
+    function = import_object(name, "reward")
+    if not callable(function):
+        raise ValueError(f"reward {name!r} is {function!r:.60}, but must be a function of two texts")
+    return _wrap_plugin(name, function)
+
+
+def _wrap_plugin(name: str, function: Any) -> Reward:
+    """Wrap a user's function so that its errors are reported in one line."""
+
+    def reward(text: str, reference: str) -> float:
+        context = f"for {text!r:.60} with the reference {reference!r:.60}"
+        try:
+            value = function(text, reference)
+            value = value.item() if hasattr(value, "item") else value  # of NumPy, or of torch
+        except (Exception, SystemExit) as error:
+            raise ValueError(f"the reward {name!r} failed with {one_line(error)} ({context})") from error
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            raise ValueError(f"the reward {name!r} is {value!r:.60}, but must be a finite number ({context})")
+        return float(value)
+
+    return reward
 
 
 @dataclass(frozen=True)
@@ -43,7 +121,6 @@ class RewardObjective(RolloutObjective):
 
 
 def compute_reward(model: Any, reward: Any, rollout: Sequence[int], reference: Sequence[int]) -> float:
-    """The reward of a rollout."""
     value: float = reward(model.tokenizer.decode(rollout), model.tokenizer.decode(reference))
     return value
 
@@ -67,20 +144,22 @@ class Reinforce(RewardObjective):
         samples_by_prompt = self.generate(model, prompts, Sample(), self.samples)
         greedy = self.generate(model, prompts, Greedy())
         pairs = [
-            (it, out.tokens) for it, group in zip(prompts, samples_by_prompt, strict=True) for out in group
+            (prompt, out.tokens)
+            for prompt, group in zip(prompts, samples_by_prompt, strict=True)
+            for out in group
         ]
         baseline = {
-            it.row: compute_reward(model, reward, out[0].tokens, it.reference)
-            for it, out in zip(prompts, greedy, strict=True)
+            prompt.row: compute_reward(model, reward, out[0].tokens, prompt.reference)
+            for prompt, out in zip(prompts, greedy, strict=True)
         }
-        rewards = [compute_reward(model, reward, tokens, it.reference) for it, tokens in pairs]
+        rewards = [compute_reward(model, reward, tokens, prompt.reference) for prompt, tokens in pairs]
         rollout_rows = rollout_batch(model, batch, *zip(*pairs, strict=True))
         stats = {"reward": sum(rewards), "greedy_reward": sum(baseline.values()) * self.samples}
 
         def compute(reader: Any) -> Loss:
             logp_NU = target_logp(reader, rollout_rows)
             advantage_N = tensor_like(rewards, logp_NU) - tensor_like(
-                [baseline[it.row] for it, _ in pairs], logp_NU
+                [baseline[prompt.row] for prompt, _ in pairs], logp_NU
             )
             return Loss(surrogate(logp_NU.sum(dim=1), advantage_N), float(len(pairs)), stats)
 
@@ -113,12 +192,12 @@ class MinimumRisk(RewardObjective):
             return empty_loss("risk")
         samples_by_prompt = self.generate(model, prompts, Sample(), self.samples)
         sets = [
-            list(dict.fromkeys((it.reference, *(out.tokens for out in group))))
-            for it, group in zip(prompts, samples_by_prompt, strict=True)
+            list(dict.fromkeys((prompt.reference, *(out.tokens for out in group))))
+            for prompt, group in zip(prompts, samples_by_prompt, strict=True)
         ]
-        pairs = [(it, tokens) for it, group in zip(prompts, sets, strict=True) for tokens in group]
+        pairs = [(prompt, tokens) for prompt, group in zip(prompts, sets, strict=True) for tokens in group]
         rollout_rows = rollout_batch(model, batch, *zip(*pairs, strict=True))
-        costs = [1 - compute_reward(model, reward, tokens, it.reference) for it, tokens in pairs]
+        costs = [1 - compute_reward(model, reward, tokens, prompt.reference) for prompt, tokens in pairs]
         sizes = [len(group) for group in sets]
 
         def compute(reader: Any) -> Loss:

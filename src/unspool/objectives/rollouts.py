@@ -70,14 +70,14 @@ class RolloutObjective(Checked, Objective):
         self, model: Any, prompts: Sequence[RolloutPrompt], decoder: Decoder, n: int = 1
     ) -> list[list[Output]]:
         """Generate `n` rollouts per prompt; a search may return fewer."""
-        limits = tuple(self.limit(model, it) for it in prompts)
+        limits = tuple(self.limit(model, prompt) for prompt in prompts)
         run = Run(
             model,
-            [it.prompt for it in prompts],
+            [prompt.prompt for prompt in prompts],
             decoder,
             n=n,
             max_new_tokens=max(limits),
-            seed=[it.seed for it in prompts],
+            seed=[prompt.seed for prompt in prompts],
             batch_size=MAX_ROWS,
         )
         return run.with_job(limits=tuple(map(min, run.job.limits, limits))).outputs()
@@ -98,7 +98,7 @@ def make_prompts(model: Trainable, batch: Batch, prompt: int) -> list[RolloutPro
         else:
             sequence = (int(batch.inputs_NT[row, 0]), *rollouts)
             found.append(RolloutPrompt(row, sequence[:prompt], sequence[prompt:], seeds[row]))
-    return [it for it in found if it.reference]
+    return [prompt for prompt in found if prompt.reference]
 
 
 def rollout_batch(
@@ -106,15 +106,19 @@ def rollout_batch(
 ) -> Batch:
     """A batch with one rollout per prompt; only the tokens of rollouts have weight."""
     sequences = [
-        (int(batch.inputs_NT[it.row, 0]), *tokens) if model.is_encoder_decoder else (*it.prompt, *tokens)
-        for it, tokens in zip(prompts, rollouts, strict=True)
+        (int(batch.inputs_NT[prompt.row, 0]), *tokens)
+        if model.is_encoder_decoder
+        else (*prompt.prompt, *tokens)
+        for prompt, tokens in zip(prompts, rollouts, strict=True)
     ]
-    lengths_N = torch.tensor([len(it) - 1 for it in sequences])
-    skipped_N = torch.tensor([0 if model.is_encoder_decoder else len(it.prompt) - 1 for it in prompts])
-    tokens_NT = pad_sequence([torch.tensor(it) for it in sequences], batch_first=True)
+    lengths_N = torch.tensor([len(sequence) - 1 for sequence in sequences])
+    skipped_N = torch.tensor(
+        [0 if model.is_encoder_decoder else len(prompt.prompt) - 1 for prompt in prompts]
+    )
+    tokens_NT = pad_sequence([torch.tensor(sequence) for sequence in sequences], batch_first=True)
     place_T = torch.arange(tokens_NT.shape[1] - 1)
     counts_NT = (place_T >= skipped_N[:, None]) & (place_T < lengths_N[:, None])
-    rows_N = torch.tensor([it.row for it in prompts], device=batch.inputs_NT.device)
+    rows_N = torch.tensor([prompt.row for prompt in prompts], device=batch.inputs_NT.device)
     rollout = Batch(
         tokens_NT[:, :-1],
         lengths_N,
@@ -130,12 +134,11 @@ def empty_loss(*stats: str) -> PreparedLoss:
     """The loss of a batch without prompts: 0, with a zero gradient for every trainable parameter."""
 
     def compute(model: Any) -> Loss:
-        zeros = [0.0 * it.sum() for it in model.parameters() if it.requires_grad]
+        zeros = [0.0 * weight.sum() for weight in model.parameters() if weight.requires_grad]
         return Loss(torch.stack(zeros).sum(), 0.0, dict.fromkeys(stats, 0.0))
 
     return PreparedLoss(0.0, compute)
 
 
 def tensor_like(values: Sequence[float], like: Tensor) -> Tensor:
-    """A tensor with the dtype and device of `like`."""
     return torch.tensor(values, dtype=like.dtype, device=like.device)

@@ -46,7 +46,6 @@ class Linear(Checked):
             raise ValueError(f"floor={self.floor} is above begin={self.begin}: the share can only fall")
 
     def __call__(self, update: int) -> float:
-        """max(ε, k − c·i)."""
         return max(self.floor, self.begin - self.slope * update)
 
 
@@ -57,7 +56,6 @@ class Exponential(Checked):
     k: float = number(0.999, at_least=0, at_most=1)
 
     def __call__(self, update: int) -> float:
-        """kⁱ."""
         return float(self.k**update)
 
 
@@ -68,7 +66,6 @@ class InverseSigmoid(Checked):
     k: float = number(100.0, at_least=1)
 
     def __call__(self, update: int) -> float:
-        """k / (k + exp(i/k))."""
         exponent = update / self.k
         return self.k / (self.k + math.exp(exponent)) if exponent < 700 else 0.0
 

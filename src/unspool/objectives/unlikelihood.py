@@ -86,8 +86,8 @@ class SequenceUnlikelihood(RolloutObjective):
         rollout_rows = rollout_batch(model, batch, prompts, rollouts)
         T = rollout_rows.targets_NU.shape[1]
         repeats = []
-        for it, tokens in zip(prompts, rollouts, strict=True):
-            before = () if model.is_encoder_decoder else it.prompt
+        for prompt, tokens in zip(prompts, rollouts, strict=True):
+            before = () if model.is_encoder_decoder else prompt.prompt
             marked = mark_repeats((*before, *tokens), self.n)[len(before) :]
             skipped = max(0, len(before) - 1)
             repeats.append([0.0] * skipped + marked + [0.0] * (T - skipped - len(marked)))

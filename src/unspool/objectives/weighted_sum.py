@@ -59,7 +59,6 @@ class SharedPass:
         return batch is self._batch and (self._hidden is not None or torch.is_grad_enabled())
 
     def hidden_for(self, batch: Batch) -> Tensor:
-        """The hidden vectors of the model."""
         if not self._shares(batch):
             hidden_NUD: Tensor = self._model.hidden_for(batch)
             return hidden_NUD
@@ -89,7 +88,6 @@ class SharedPass:
         return None if self._model.attention_reading is None else self
 
     def read_attention(self, batch: Batch) -> tuple[Tensor, tuple[AttentionStack, ...]]:
-        """`read_attention` of the model."""
         if self._shares(batch) and self._with_attention:
             return self.hidden_for(batch), self._stacks
         reading: AttentionReading = self._model.attention_reading
@@ -116,15 +114,15 @@ class WeightedSum(Objective):
     @property
     def objectives(self) -> tuple[Objective, ...]:
         """All of them, the main one first."""
-        return (self.main, *(it for it, _ in self.others))
+        return (self.main, *(objective for objective, _ in self.others))
 
     @property
     def own_batches(self) -> bool:
-        return any(it.own_batches for it in self.objectives)
+        return any(objective.own_batches for objective in self.objectives)
 
     @property
     def draws(self) -> bool:
-        return any(it.draws for it in self.objectives)
+        return any(objective.draws for objective in self.objectives)
 
     @property
     def hides(self) -> bool:
@@ -154,12 +152,17 @@ class WeightedSum(Objective):
     ) -> Objective:
         """The sum for several batches of one update: each part is divided by its weight over all of them."""
         now = batches[0][1].update
-        active = [(it, share) for it, share in self.others if share.weight > 0 and now >= share.begin]
+        active = [
+            (objective, share) for objective, share in self.others if share.weight > 0 and now >= share.begin
+        ]
         if not active:
             return self.main.for_update(model, batches, sums)
         parts = [(self.main, Share()), *active]
         prepared = [
-            [it.prepare(model, batch, replace(clock, update=now - share.begin)) for it, share in parts]
+            [
+                objective.prepare(model, batch, replace(clock, update=now - share.begin))
+                for objective, share in parts
+            ]
             for batch, clock in batches
         ]
         weights = sums([sum(losses[at].weight for losses in prepared) for at in range(len(parts))])
@@ -180,7 +183,7 @@ class _PreparedSum(Objective):
 
     def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:  # noqa: ARG002
         """Main + Σ λ · scale · loss of one of these batches, to be divided by the update's main weight."""
-        at = next(at for at, it in enumerate(self.batches) if it is batch)
+        at = next(at for at, other in enumerate(self.batches) if other is batch)
         shared: Any = SharedPass(model, batch, with_attention=any(it.watches for it, _ in self.parts))
         total: Any = 0.0
         weight, stats = 0.0, dict[str, float]()
@@ -195,5 +198,5 @@ class _PreparedSum(Objective):
                 total, weight, stats = loss.total, loss.weight, dict(loss.stats)
             else:
                 total = total + share.weight * scale * loss.total
-                stats = {name: scale * it for name, it in loss.stats.items()} | stats
+                stats = {name: scale * value for name, value in loss.stats.items()} | stats
         return Loss(total, weight, stats)

@@ -85,13 +85,13 @@ def invalid_fields(errors: Sequence[Mapping[str, Any]]) -> ApiError:
     useful; among equals, the one with the longest path.
     """
     field = errors[0]["loc"][:2]
-    same = [it for it in errors if it["loc"][:2] == field]
-    best = max(same, key=lambda it: (not it["type"].endswith(("_type", "_parsing")), len(it["loc"])))
+    same = [error for error in errors if error["loc"][:2] == field]
+    best = max(same, key=lambda error: (not error["type"].endswith(("_type", "_parsing")), len(error["loc"])))
     # Paths also contain pydantic's names of the alternatives, which are not identifiers.
-    path = [it for it in best["loc"] if it != "body" and (isinstance(it, int) or it.isidentifier())]
+    path = [part for part in best["loc"] if part != "body" and (isinstance(part, int) or part.isidentifier())]
     if best["type"] == "json_invalid":  # the path is a position
         path = []
-    where = ".".join(str(it)[:60] for it in path)[:200]
+    where = ".".join(str(part)[:60] for part in path)[:200]
     words = FIELD_ERRORS.get(best["type"], "is not valid").format_map(best.get("ctx", {}))
     return ApiError(400, f"{where or 'the body'} {words}"[:MAX_MESSAGE], where or None)
 

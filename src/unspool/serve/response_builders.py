@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from unspool.decode.hypothesis import Job, Ranked
+from unspool.decode.hypothesis import Ranked
 from unspool.decode.output import Piece
 from unspool.interfaces import Detokenizer, TokenizerLike
 from unspool.serve.api_error import ApiError, error_record
+from unspool.serve.generation import StartedGeneration
 from unspool.serve.metrics import RequestRecord
-from unspool.serve.request_grammar import Reply
 from unspool.serve.requests import DecodingFields
 from unspool.tokenization.tool_calls import CallDelta, MessageDelta, MessageParser
 
@@ -37,7 +37,6 @@ class Choice:
     finish_reason: str | None = None
 
     def add(self, piece: Choice | Piece) -> None:
-        """Append a piece."""
         self.text += piece.text
         self.tokens += piece.tokens
         self.logps += piece.logps
@@ -48,16 +47,6 @@ class Choice:
     def mean_logp(self) -> float:
         """The mean log-probability of its tokens; best_of ranks by it."""
         return math.fsum(self.logps) / max(1, len(self.logps))
-
-
-@dataclass(frozen=True)
-class StartedGeneration:
-    """A generation whose arguments were checked, before its first token."""
-
-    job: Job
-    scored: Sequence[Piece] = ()
-    """The scored prompts, if requested; log p of the first token is NaN."""
-    reply: Reply = Reply()  # noqa: RUF009 — it is frozen
 
 
 class CompletionBuilder:
@@ -87,7 +76,6 @@ class CompletionBuilder:
         self._detokenizers: dict[Key, Detokenizer] = {}
 
     def start(self, started: StartedGeneration) -> None:
-        """Set the prompts, before the first piece."""
         self._job, self._scored = started.job, started.scored
 
     def add(self, piece: Piece) -> None:
@@ -95,7 +83,6 @@ class CompletionBuilder:
         self._choices.setdefault((piece.request, piece.sample), Choice()).add(piece)
 
     def response(self) -> dict[str, Any]:
-        """The complete response."""
         choices = []
         for request in range(len(self._job.prompts)):
             texts = [self._choices[key] for key in sorted(self._choices) if key[0] == request]
@@ -114,7 +101,6 @@ class CompletionBuilder:
                 yield from self._chunks((request, sample), self._prompt(request))
 
     def chunks(self, piece: Piece) -> Iterator[dict[str, Any]]:
-        """The chunks of one piece."""
         yield from self._chunks((piece.request, piece.sample), piece)
 
     def closing(self) -> Iterator[dict[str, Any]]:
@@ -127,13 +113,11 @@ class CompletionBuilder:
         return dict(error_record(error))
 
     def usage(self) -> dict[str, Any]:
-        """The token counts."""
         prompt = sum(map(len, self._job.prompts))
         total = prompt + self.new_tokens
         return {"prompt_tokens": prompt, "completion_tokens": self.new_tokens, "total_tokens": total}
 
     def _whole(self, key: Key, text: Choice) -> dict[str, Any]:
-        """The text of a choice of a complete response."""
         if not self._show_prompt_logprobs or self._tokenizer is None:
             return {"text": text.text}
         return {"text": text.text, "prompt_logprobs": _prompt_logprobs(self._tokenizer, self._scored[key[0]])}
@@ -201,7 +185,6 @@ class ChatBuilder(CompletionBuilder):
     names: ClassVar = ("chat.completion", "chat.completion.chunk", "chatcmpl-")
 
     def start(self, started: StartedGeneration) -> None:
-        """Set the prompts and the form of the replies, before the first piece."""
         super().start(started)
         self._reply, self._parsers = started.reply, dict[Key, MessageParser]()
 
@@ -254,7 +237,7 @@ class ChatBuilder(CompletionBuilder):
             return {"token": shown, "logprob": _number(logp), "bytes": list(written)}
 
         content = [
-            {**entry(token, logp), "top_logprobs": [entry(*it) for it in _ranked(piece, place, count)]}
+            {**entry(token, logp), "top_logprobs": [entry(*pair) for pair in _ranked(piece, place, count)]}
             for place, (token, logp) in enumerate(zip(piece.tokens, piece.logps, strict=True))
         ]
         return {"content": content, "refusal": None}

@@ -18,9 +18,15 @@ from pydantic import Field
 from unspool.decode.output import Piece
 from unspool.interfaces import TokenizerLike
 from unspool.serve.api_error import ApiError, error_record
-from unspool.serve.messages import ContentPart, Function, Schema, ToolName
-from unspool.serve.request_base import RequestModel
-from unspool.serve.requests import ChatRequest, DecodingFields
+from unspool.serve.requests import (
+    ChatRequest,
+    ContentPart,
+    DecodingFields,
+    Function,
+    RequestModel,
+    Schema,
+    ToolName,
+)
 from unspool.serve.response_builders import FINISH_REASONS, ChatBuilder
 from unspool.serve.response_models import ResponseModel
 
@@ -90,13 +96,12 @@ class ResponsesRequest(DecodingFields):
     thinking_budget: int | None = Field(None, ge=0, le=1_000_000)
 
     def as_chat(self) -> ChatRequest:
-        """The same request as a chat."""
         same = {*DecodingFields.model_fields, "max_tokens", "parallel_tool_calls", "thinking_budget"}
         fields = {name: getattr(self, name) for name in same & self.model_fields_set}
         fields["messages"] = list(self._messages())
         fields["tools"] = [
-            {"function": it.model_dump(include={"name", "description", "parameters", "strict"})}
-            for it in self.tools
+            {"function": tool.model_dump(include={"name", "description", "parameters", "strict"})}
+            for tool in self.tools
         ]
         choice = self.tool_choice
         fields["tool_choice"] = (
@@ -182,23 +187,19 @@ class ResponsesBuilder(ChatBuilder):
         self._created = int(time.time())
 
     def add(self, piece: Piece) -> None:
-        """Collect a piece for the complete response."""
         for _ in self.chunks(piece):
             pass
 
     def response(self) -> dict[str, Any]:
-        """The complete response."""
         for _ in self._close_item():
             pass
         return self._object("incomplete" if self._finish == "length" else "completed")
 
     def opening(self) -> Iterator[dict[str, Any]]:
-        """The first events of a stream."""
         for kind in ("created", "in_progress"):
             yield self._event(f"response.{kind}", response=self._object("in_progress"))
 
     def chunks(self, piece: Piece) -> Iterator[dict[str, Any]]:
-        """The events of one piece."""
         parts = self.parse((0, 0), piece.text, is_last=piece.finish_reason is not None)
         if parts.reasoning and not parts.content:
             self._reasoning_tokens += len(piece.tokens)
@@ -215,13 +216,11 @@ class ResponsesBuilder(ChatBuilder):
         self._finish = FINISH_REASONS[piece.finish_reason]
 
     def closing(self) -> Iterator[dict[str, Any]]:
-        """The last events of a stream."""
         yield from self._close_item()
         response = self.response()
         yield self._event(f"response.{response['status']}", response=response)
 
     def failed(self, error: ApiError) -> dict[str, Any]:
-        """The last event of a stream that fails."""
         response = self._object("failed")
         detail = error_record(error)["error"]
         response["error"] = {"code": detail["code"] or "server_error", "message": detail["message"]}
@@ -319,7 +318,7 @@ class ResponsesBuilder(ChatBuilder):
             "temperature": body.temperature,
             "text": body.text.model_dump(by_alias=True, exclude_none=True, include={"format"}),
             "tool_choice": choice if isinstance(choice, str) else choice.model_dump(),
-            "tools": [it.model_dump() for it in body.tools],
+            "tools": [tool.model_dump() for tool in body.tools],
             "top_p": body.top_p,
             "truncation": "disabled",
             "usage": None if status == "in_progress" else self.usage(),

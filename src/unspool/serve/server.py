@@ -1,27 +1,30 @@
-"""The handlers of the API: completions, chats, responses, embeddings, models, tokens, health, metrics."""
+"""The ASGI application: handlers and routes of the API, error responses, and the guard in front of them."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
 import numpy as np
-from fastapi import Request
-from fastapi.responses import PlainTextResponse, Response
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
 
 from unspool.config import suggest
 from unspool.decode.prompts import check_ids, ids_of
 from unspool.interfaces import StepModel
-from unspool.serve.api_error import ApiError
+from unspool.serve.api_error import ApiError, as_api_error, error_record
 from unspool.serve.generation import Emit, Work, chat_work, completion_work
-from unspool.serve.messages import chat_prompt
-from unspool.serve.metrics import Metrics, RequestRecord
-from unspool.serve.request_base import ignored_fields
-from unspool.serve.request_log import record_of
+from unspool.serve.guard import Guard
+from unspool.serve.metrics import Metrics, RequestLog, RequestRecord, record_of
+from unspool.serve.page.routes import PageContent, add_routes
 from unspool.serve.requests import (
     ChatRequest,
     CompletionRequest,
@@ -29,13 +32,24 @@ from unspool.serve.requests import (
     EmbeddingRequest,
     Limits,
     TokenizeRequest,
+    chat_prompt,
+    ignored_fields,
 )
 from unspool.serve.response_builders import ChatBuilder, CompletionBuilder
-from unspool.serve.responses_api import ResponsesBuilder, ResponsesRequest
-from unspool.serve.scheduler import Scheduler
-from unspool.serve.shared_model import SharedModel
-from unspool.serve.streaming import ModelTask, cancel_on_disconnect, respond
-from unspool.serve.worker_pool import WorkerPool
+from unspool.serve.response_models import (
+    ChatCompletion,
+    Completion,
+    Detokenized,
+    EmbeddingList,
+    ErrorResponse,
+    Health,
+    ModelCard,
+    ModelList,
+    Tokens,
+)
+from unspool.serve.responses_api import ResponseObject, ResponsesBuilder, ResponsesRequest
+from unspool.serve.scheduler import Scheduler, SharedModel
+from unspool.serve.streaming import ModelTask, WorkerPool, cancel_on_disconnect, respond
 
 READY_SECONDS = 1.0
 """How long the answer of /ready is valid: probes of many clients cost one token a second."""
@@ -202,7 +216,7 @@ class Server:
             for name, count in scheduler.counts.items():
                 gauges[f"engine_{name}"] = gauges.get(f"engine_{name}", 0) + count
         for name in ("read", "shared"):
-            counts = [getattr(it.batch, f"{name}_tokens") for it in self.schedulers.values()]
+            counts = [getattr(scheduler.batch, f"{name}_tokens") for scheduler in self.schedulers.values()]
             gauges[f"prompt_tokens_{name}"] = sum(counts)
         return PlainTextResponse(self.metrics.text(gauges), media_type="text/plain; version=0.0.4")
 
@@ -227,7 +241,7 @@ class Server:
 
 
 def _embedding_work(model: StepModel, inputs: Sequence[Any], limits: Limits) -> Work:
-    prompts = [ids_of(model, it, index) for index, it in enumerate(inputs)]
+    prompts = [ids_of(model, text, index) for index, text in enumerate(inputs)]
     longest = max(map(len, prompts))
     most = min(limits.prompt_tokens, model.context or limits.prompt_tokens)
     if longest > most:
@@ -247,3 +261,54 @@ def _embedding_work(model: StepModel, inputs: Sequence[Any], limits: Limits) -> 
 
 def _base64(vector: Sequence[float]) -> str:
     return base64.b64encode(np.asarray(vector, dtype="<f4").tobytes()).decode()
+
+
+CLOSE_SECONDS = 5.0
+"""How long to wait for the threads of requests that were cancelled at the end."""
+Responses = dict[int | str, dict[str, Any]]
+ERROR_RESPONSES: Responses = {"default": {"model": ErrorResponse, "description": "An error"}}
+"""Documents every error in OpenAI's format, instead of FastAPI's 422."""
+
+
+def streamed(model: type[BaseModel]) -> Responses:
+    """The documentation of a route that returns one object, or server-sent events."""
+    events = {"text/event-stream": {"schema": {"type": "string"}}}
+    return {200: {"model": model, "description": "The response, or its chunks", "content": events}}
+
+
+def create_app(
+    server: Server, keys: Sequence[str] = (), content: PageContent | None = None, *, json_log: bool = False
+) -> RequestLog:
+    """The ASGI application: the routes behind the guard, and the log around both."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        for scheduler in server.schedulers.values():
+            await asyncio.to_thread(scheduler.close)
+        await asyncio.to_thread(server.pool.close, CLOSE_SECONDS)
+
+    app = FastAPI(
+        title="unspool", docs_url=None, redoc_url=None, lifespan=lifespan, responses=ERROR_RESPONSES
+    )
+    app.get("/v1/models", response_model=ModelList)(server.models)
+    app.get("/v1/models/{name:path}", response_model=ModelCard)(server.model)
+    app.post("/v1/completions", response_model=None, responses=streamed(Completion))(server.completions)
+    app.post("/v1/chat/completions", response_model=None, responses=streamed(ChatCompletion))(server.chat)
+    app.post("/v1/responses", response_model=None, responses=streamed(ResponseObject))(server.responses)
+    app.post("/v1/embeddings", response_model=EmbeddingList)(server.embeddings)
+    app.post("/tokenize", response_model=Tokens)(server.tokenize)
+    app.post("/detokenize", response_model=Detokenized)(server.detokenize)
+    app.get("/health", response_model=Health)(server.health)
+    app.get("/ready", response_model=Health)(server.ready)
+    app.get("/metrics", response_class=PlainTextResponse)(server.prometheus)
+    app.state.server = server
+    add_routes(app, server, content or PageContent())
+
+    async def failed(_: Request, error: Exception) -> JSONResponse:
+        response = as_api_error(error, started=False)
+        return JSONResponse(error_record(response), response.status, response.headers)
+
+    for kind in (RequestValidationError, HTTPException, ApiError, ValueError, TypeError, Exception):
+        app.add_exception_handler(kind, failed)
+    return RequestLog(Guard(app, keys, server.limits.body_bytes), server.metrics, is_json=json_log)

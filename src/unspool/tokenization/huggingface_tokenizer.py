@@ -76,7 +76,6 @@ def _special_token_id(backend: tokenizers.Tokenizer, token: str) -> int | None:
 
 
 def _token_ids(value: Any) -> frozenset[int]:
-    """One id, a list of ids, or none."""
     listed = value if isinstance(value, list) else [value]
     return frozenset(token for token in listed if isinstance(token, int) and not isinstance(token, bool))
 

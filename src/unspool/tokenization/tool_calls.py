@@ -23,7 +23,7 @@ THINK, END_THINK = "<think>", "</think>"
 
 @dataclass(frozen=True)
 class ToolFormat:
-    """How a model writes tool calls."""
+    """Marks and keys with which a model writes tool calls."""
 
     template_marks: tuple[str, ...]
     """The chat template uses this format if it contains one of these."""
@@ -54,7 +54,7 @@ def tool_format(template: str) -> ToolFormat:
 
 
 def knows_tools(template: str) -> bool:
-    """Whether a chat template renders tools."""
+    """True if a chat template renders tools."""
     return bool(re.search(r"\btools\b", template))
 
 

@@ -50,7 +50,6 @@ class DryRun:
     """Notes for the user."""
 
     def lines(self) -> list[str]:
-        """Return the estimates as lines of text."""
         shapes = ", ".join(f"{rows} × {columns}" for rows, columns in self.batches)
         return [
             *(f"{name.replace('_', ' ')}: {count:,}" for name, count in self.data.items()),
@@ -73,13 +72,13 @@ def dry_run(recipe: AnyRecipe, changes: Sequence[str] = (), *, trust_code: bool 
         run = start_run(read, prepared, model=model)
         check_batches(run.model, [prepared.train.batch(0), *prepared.valid[-1:]])
         shapes, kept, seconds = _measure(run)
-    weights = sum(it.numel() for it in run.model.parameters())
-    learning = sum(it.numel() for it in run.optimizer.state)
-    held = sum(it.numel() * it.element_size() for it in run.model.parameters())
-    moments = sum(3 * it.numel() * it.element_size() for it in run.optimizer.state)
+    weights = sum(weight.numel() for weight in run.model.parameters())
+    learning = sum(weight.numel() for weight in run.optimizer.state)
+    held = sum(weight.numel() * weight.element_size() for weight in run.model.parameters())
+    moments = sum(3 * weight.numel() * weight.element_size() for weight in run.optimizer.state)
     odd = recipe_warnings(run.settings, read.schedule, bool(prepared.valid), read.total_objective.rewarded)
     return DryRun(
-        {name: it for name, it in prepared.facts.items() if it},
+        {name: count for name, count in prepared.facts.items() if count},
         type(run.model).__name__,
         weights,
         learning,
@@ -93,7 +92,7 @@ def dry_run(recipe: AnyRecipe, changes: Sequence[str] = (), *, trust_code: bool 
 
 def _measure(run: Run) -> tuple[list[tuple[int, int]], int, float]:
     """Return shapes of some batches, their peak activation bytes, and seconds per pass."""
-    own = {it.untyped_storage().data_ptr() for it in run.model.parameters()}
+    own = {weight.untyped_storage().data_ptr() for weight in run.model.parameters()}
     shapes: list[tuple[int, int]] = []
     most, took = 0, []
     run.model.train()
@@ -111,7 +110,7 @@ def _measure(run: Run) -> tuple[list[tuple[int, int]], int, float]:
             return tensor
 
         start = time.monotonic()
-        with torch.autograd.graph.saved_tensors_hooks(note, lambda it: it), autocast(run.settings):
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor), autocast(run.settings):
             loss, _, _ = run.forward_pass(run.objective, batch, end)
         loss.backward()
         took.append(time.monotonic() - start)

@@ -109,7 +109,7 @@ class Reallocation:
         moves: list[tuple[int, int]] = []
         keeping = set(needy)
         for word in needy:
-            sense = next((it for it in spared if counts[words[it]] > 1 and words[it] not in keeping), None)
+            sense = next((s for s in spared if counts[words[s]] > 1 and words[s] not in keeping), None)
             if sense is None:
                 break
             counts[words[sense]] -= 1

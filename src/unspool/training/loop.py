@@ -3,16 +3,22 @@
     for update in training_loop(run): print(update.loss)
 
 Random numbers of an update depend only on the run's seed and on the numbers of its batches: a killed and
-resumed run equals an uninterrupted one, bit for bit.
+resumed run equals an uninterrupted one, bit for bit. Ctrl-C and SIGTERM stop a run after its current update;
+a second signal stops it at once.
 """
 
 from __future__ import annotations
 
 import math
+import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 from unspool.training.run_state import LogWindow, Run
 from unspool.training.update import Update, apply_update
@@ -103,3 +109,46 @@ def _record_validation(run: Run, done: Update) -> bool:
         return True
     progress.stalled += 1
     return False
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+REPEAT_SECONDS = 1.0
+
+
+class StopRequest:
+    """A request to stop the run; calling it returns True after a signal."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+
+    def __call__(self) -> bool:
+        return self.signal is not None
+
+
+@contextmanager
+def catch_stop_signals() -> Iterator[StopRequest]:
+    """Record SIGINT and SIGTERM instead of stopping at once; only the main thread receives signals."""
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+    before: dict[int, Any] = {}
+
+    first = math.inf
+
+    def note(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        nonlocal first
+        if request.signal is None:
+            request.signal, first = number, time.monotonic()
+        elif time.monotonic() - first > REPEAT_SECONDS:
+            for caught, handler in before.items():
+                signal.signal(caught, handler)
+            os.kill(os.getpid(), number)
+
+    for number in SIGNALS:
+        before[number] = signal.signal(number, note)
+    try:
+        yield request
+    finally:
+        for caught, handler in before.items():
+            signal.signal(caught, handler)

@@ -27,38 +27,36 @@ class AdamW:
     """The optimizer of all trainable parameters."""
 
     def __init__(self, parameters: Iterable[tuple[str, nn.Parameter]], settings: TrainSettings) -> None:
-        self.named = {name: it for name, it in parameters if it.requires_grad}
+        self.named = {name: p for name, p in parameters if p.requires_grad}
         if not self.named:
             raise ValueError("the model has no trainable parameters: requires_grad is False for all of them")
         self.settings = settings
         self.state: dict[Tensor, dict[str, Tensor]] = {
-            it: {name: torch.zeros_like(it, requires_grad=False) for name in ("exp_avg", "exp_avg_sq")}
-            for it in self.named.values()
+            p: {name: torch.zeros_like(p, requires_grad=False) for name in ("exp_avg", "exp_avg_sq")}
+            for p in self.named.values()
         }
 
     def zero_grad(self) -> None:
-        """Reset all gradients."""
-        for it in self.state:
-            it.grad = None
+        for p in self.state:
+            p.grad = None
 
     def gradients(self) -> list[Tensor]:
-        """Return the existing gradients."""
-        return [it.grad for it in self.state if it.grad is not None]
+        return [p.grad for p in self.state if p.grad is not None]
 
     @torch.no_grad()
     def step(self, t: int, lr: float) -> None:
         """Update every parameter with a gradient; t is 1 for the first update."""
         for decays in (True, False):
-            some = [it for it in self.state if it.grad is not None and (it.ndim >= 2) == decays]
+            some = [p for p in self.state if p.grad is not None and (p.ndim >= 2) == decays]
             if not some:
                 continue
             # The kernel increments the step counts; they share one tensor.
             before = torch.full((len(some),), t - 1.0, device=some[0].device)
             adamw(
                 some,
-                [it.grad for it in some if it.grad is not None],
-                [self.state[it]["exp_avg"] for it in some],
-                [self.state[it]["exp_avg_sq"] for it in some],
+                [p.grad for p in some if p.grad is not None],
+                [self.state[p]["exp_avg"] for p in some],
+                [self.state[p]["exp_avg_sq"] for p in some],
                 [],
                 list(before.unbind()),
                 fused=True,
@@ -77,13 +75,12 @@ class AdamW:
         """Return the moments as `parameter/moment`, for a checkpoint."""
         return {
             f"{name}/{what}": tensor
-            for name, it in self.named.items()
-            for what, tensor in self.state[it].items()
+            for name, p in self.named.items()
+            for what, tensor in self.state[p].items()
         }
 
     @torch.no_grad()
     def remember(self, moments: Mapping[str, Tensor]) -> None:
-        """Copy moments of a checkpoint."""
         for name, tensor in self.moments().items():
             tensor.copy_(moments[name])
 

@@ -1,4 +1,4 @@
-"""Recipe: all settings of a training run, as one TOML file.
+"""Recipe: all settings of a training run, as one TOML file; and which of them may change when it is resumed.
 
     seed = 1
     [data]       kind = "lines",  train = "stories.txt",  valid_share = 0.02
@@ -14,6 +14,11 @@
 
 `SECTIONS` lists them with their kinds and defaults. Every key is checked before any file is read: an unknown
 key is refused with the nearest known ones, and `recipe_checks` refuses contradictions.
+
+In a resumed run, a section may change if `SECTIONS` says so; in the others only dropout may. Each change is
+reported and kept in recipe.toml: "# after update 200: train.lr was 0.01, is 0.002". Settings that shaped the
+weights, the vocabulary or the position in the data cannot change (`recipe_checks`). Files may be moved and
+renamed.
 """
 
 from __future__ import annotations
@@ -23,22 +28,82 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from unspool.config import build, choose, unknown
+from unspool.config import build, choose, kind_name, to_dict, unknown
 from unspool.data import BATCHES, DATA, Bucketed
+from unspool.data.examples import bos_and_eos
 from unspool.io import read_bounded
-from unspool.models import MODELS, config_from_dict
+from unspool.models import CONFIG_PARTS, MODELS, config_from_dict
+from unspool.models.loading.lora_file import fingerprint
+from unspool.models.loading.model_names import load
+from unspool.models.loading.run_folder import load_folder
+from unspool.models.lora import LoRA, add_adapters
 from unspool.objectives import OBJECTIVES, CrossEntropy, Share, WeightedSum
-from unspool.objectives.expected_reward import RewardObjective
-from unspool.objectives.rewards import REWARDS
+from unspool.objectives.expected_reward import REWARDS, RewardObjective
 from unspool.plugins import check_trust
-from unspool.tokenization import TOKENIZER_CONFIGS, Separate
+from unspool.tokenization import TOKENIZER_CONFIGS, Separate, Tokenizer
 from unspool.training.hooks import HOOKS
 from unspool.training.optim import SCHEDULES, InverseSqrt, Schedule
-from unspool.training.pretrained import Pretrained
 from unspool.training.recipe_checks import check_recipe
 from unspool.training.settings import MEASURES, TrainSettings
+
+if TYPE_CHECKING:
+    from unspool.training.run_folder import Checkpoint
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """The pretrained model of a run, `[model] from = "smollm2"`, and which of its weights are trained.
+
+        [model]
+        from = "smollm2"                            any name that us.load accepts
+        lora = {rank = 8, alpha = 16.0}             train only adapters; without it, all weights
+        frozen = ["embed", "blocks.0"]              or all weights except these
+
+    The model keeps its vocabulary and its chat template. Every checkpoint holds a complete model with merged
+    adapters, and the adapters separately: a resumed run continues from these, bit for bit.
+    """
+
+    from_: str
+    """Its name or path, as for `us.load`; its vocabulary replaces [tokenizer]."""
+    lora: LoRA | None = None
+    """Adapters (rank, alpha, targets, dropout); if given, only they are trained."""
+    frozen: tuple[str, ...] = ()
+    """Parts that are not trained, by prefixes of their names: "embed", "blocks.0"."""
+
+    def load_model(self, checkpoint: Checkpoint | None) -> Any:
+        """Load the model before the first update, or one that can hold the weights of a checkpoint."""
+        # The base weights of adapters are not in the checkpoint.
+        from_base = checkpoint is None or self.lora is not None
+        model: Any = load(self.from_, weights="float32") if from_base else load_folder(checkpoint.path)  # type: ignore[union-attr]
+        if not isinstance(model.tokenizer, Tokenizer):
+            raise ValueError(f"model.from = {self.from_!r} has no tokenizer: choose a model with one")
+        if model.is_encoder_decoder:
+            start, bos = model.ends.bos, bos_and_eos(model.tokenizer)[0]
+            if start != bos or model.source_ends.source_bos:
+                raise ValueError(
+                    f"model.from = {self.from_!r} starts its outputs with token {start}"
+                    + (" and its sources with a BOS" if model.source_ends.source_bos else "")
+                    + f", but training data starts targets with BOS {bos}: such models (BART, "
+                    "Marian, T5) cannot be trained"
+                )
+        return model
+
+    def freeze(self, model: Any) -> str | None:
+        """Add adapters or freeze parts; return the fingerprint of the adapters' base weights."""
+        if self.lora is not None:
+            base = fingerprint(model)
+            add_adapters(model, self.lora)
+            return base
+        for name in self.frozen:
+            parts = [weight for key, weight in model.named_parameters() if f"{key}.".startswith(f"{name}.")]
+            if not parts:
+                known = sorted({key.partition(".")[0] for key, _ in model.named_parameters()})
+                raise ValueError(f"model.frozen names {name!r}, but the model's parts are {', '.join(known)}")
+            for weight in parts:
+                weight.requires_grad_(False)
+        return None
 
 
 @dataclass(frozen=True)
@@ -100,7 +165,7 @@ class Recipe:
     @property
     def objectives(self) -> tuple[Any, ...]:
         """The main objective and the auxiliary ones."""
-        return (self.objective, *(it for it, _ in self.auxiliary))
+        return (self.objective, *(objective for objective, _ in self.auxiliary))
 
     @property
     def total_objective(self) -> Any:
@@ -159,7 +224,6 @@ def read_recipe(path: str | Path, changes: Sequence[str] = ()) -> Recipe:
 
 
 def parse_recipe(settings: Mapping[str, Any]) -> Recipe:
-    """Build a recipe from a mapping and check it."""
     names = [section.name for section in SECTIONS]
     for key in settings:
         if key not in names:
@@ -168,7 +232,7 @@ def parse_recipe(settings: Mapping[str, Any]) -> Recipe:
     model = parts["model"]
     pretrained = None
     if "from" in model:
-        pretrained = build(Pretrained, {key: it for key, it in model.items() if key != "kind"}, "model")
+        pretrained = build(Pretrained, {key: value for key, value in model.items() if key != "kind"}, "model")
     recipe = Recipe(settings, pretrained=pretrained, **parts)
     check_recipe(recipe)
     if pretrained is None:
@@ -213,10 +277,9 @@ def _check_type(name: str, value: Any, expected: type, description: str) -> Any:
 
 
 def _parse_auxiliary(table: Mapping[str, Any], where: str) -> tuple[Any, Share]:
-    """An auxiliary objective and its weight."""
-    names = {it.name for it in fields(Share)}
-    share = build(Share, {key: it for key, it in table.items() if key in names}, where)
-    return choose(OBJECTIVES, {key: it for key, it in table.items() if key not in names}, where), share
+    names = {setting.name for setting in fields(Share)}
+    share = build(Share, {key: value for key, value in table.items() if key in names}, where)
+    return choose(OBJECTIVES, {key: value for key, value in table.items() if key not in names}, where), share
 
 
 def with_absolute_paths(recipe: Recipe) -> Recipe:
@@ -224,7 +287,7 @@ def with_absolute_paths(recipe: Recipe) -> Recipe:
     before, files = recipe.settings, recipe.data.files()
     given = {name: getattr(recipe.data, name) for name in files}
     # A file of an installed package is found by its name, which differs from its path.
-    paths = {name: _absolute(it) for name, it in given.items() if it in (files[name], *files[name])}
+    paths = {name: _absolute(path) for name, path in given.items() if path in (files[name], *files[name])}
     now = {**before, "data": {**before["data"], **paths}}
     if recipe.pretrained is not None:
         now["model"] = {**before["model"], **_existing_paths({"from": recipe.pretrained.from_})}
@@ -232,14 +295,16 @@ def with_absolute_paths(recipe: Recipe) -> Recipe:
         now["objective"] = {**before["objective"], **_existing_paths(recipe.objective.files())}
     if "auxiliary" in before:
         pairs = zip(before["auxiliary"], recipe.auxiliary, strict=True)
-        now["auxiliary"] = [{**table, **_existing_paths(it.files())} for table, (it, _) in pairs]
+        now["auxiliary"] = [
+            {**table, **_existing_paths(objective.files())} for table, (objective, _) in pairs
+        ]
     return recipe if now == before else parse_recipe(now)
 
 
 def _absolute(paths: str | Sequence[str]) -> str | list[str]:
     if isinstance(paths, str):
         return str(Path(paths).absolute())
-    return [str(Path(it).absolute()) for it in paths]
+    return [str(Path(path).absolute()) for path in paths]
 
 
 def _existing_paths(names: Mapping[str, str]) -> dict[str, str]:
@@ -281,7 +346,7 @@ def _parse_value(text: str) -> Any:
 def _has_setting(table: Mapping[str, Any], name: str) -> bool:
     """True if this kind of model has a setting."""
     kind = MODELS.get(table.get("kind", ""))
-    return kind is not None and name in {it.name for it in fields(kind)}
+    return kind is not None and name in {setting.name for setting in fields(kind)}
 
 
 def _set_size(table: dict[str, Any], name: str, size: int, texts: str) -> None:
@@ -290,3 +355,82 @@ def _set_size(table: dict[str, Any], name: str, size: int, texts: str) -> None:
             f"model.{name}={table[name]} is too small for the {size} tokens of {texts}: remove it to use "
             "their number"
         )
+
+
+CHANGEABLE = frozenset(section.name for section in SECTIONS if section.may_change)
+FIXED = ("train.accumulate", "train.measure", "hooks.kinds")
+"""Fixed settings of changeable sections: they define the batches read so far, the best validation, and the
+layout of a checkpoint."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One setting before and after."""
+
+    name: str
+    before: Any
+    now: Any
+
+    def __str__(self) -> str:
+        before, now = ("not given" if value is None else repr(value) for value in (self.before, self.now))
+        return f"{self.name} was {before}, is {now}"
+
+    @property
+    def allowed(self) -> bool:
+        """True if the run can continue with it."""
+        section, _, key = self.name.partition(".")
+        return self.name not in FIXED and (section in CHANGEABLE or key.rpartition(".")[2] == "dropout")
+
+
+def flatten_settings(recipe: Recipe, model_config: Any) -> dict[str, Any]:
+    """Return every setting by its full name, defaults included: {"train.lr": 0.001, …}."""
+    flat: dict[str, Any] = {"seed": recipe.seed}
+    for section in SECTIONS:
+        if not section.is_list and section.name != "seed":
+            part = model_config if section.name == "model" else getattr(recipe, section.name)
+            flat |= _flatten(section.name, part, section.choices)
+    for at, (objective, share) in enumerate(recipe.auxiliary):
+        name = f"auxiliary.{at}"
+        flat |= _flatten(name, objective, OBJECTIVES) | _flatten(name, share, None)
+    if recipe.pretrained is not None:
+        flat |= {
+            f"model.{name}": value for name, value in to_dict(recipe.pretrained).items() if name != "lora"
+        }
+        flat |= _flatten("model.lora", recipe.pretrained.lora, None)
+    flat["hooks.kinds"] = [kind_name(HOOKS, type(hook)) for hook in recipe.hooks]
+    for at, hook in enumerate(recipe.hooks):
+        flat |= _flatten(f"hooks.{at}", hook, None)
+    return flat
+
+
+def find_changes(before: Mapping[str, Any], now: Mapping[str, Any], data: Any) -> list[Change]:
+    """Return the settings that differ. Files are compared by content elsewhere.
+
+    A setting that did not exist when the run began is not a change. If a kind changed, only it is named.
+    """
+    files = {f"data.{name}" for name in data.files()}
+    changes = {
+        name: Change(name, value, now.get(name)) for name, value in before.items() if value != now.get(name)
+    }
+    return [
+        change
+        for name, change in changes.items()
+        if name not in files and (name.endswith(".kind") or f"{name.rpartition('.')[0]}.kind" not in changes)
+    ]
+
+
+def _flatten(name: str, part: Any, choices: Any) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    if isinstance(choices, Mapping):
+        flat[f"{name}.kind"] = None if part is None else kind_name(choices, type(part))
+    if part is None:
+        return flat
+    values = to_dict(part)
+    for setting in fields(part):
+        if name == "model" and setting.name in CONFIG_PARTS:
+            flat |= _flatten(
+                f"{name}.{setting.name}", getattr(part, setting.name), CONFIG_PARTS[setting.name]
+            )
+        elif setting.init:
+            flat[f"{name}.{setting.name}"] = values.get(setting.name)
+    return flat

@@ -25,14 +25,12 @@ from unspool.training.settings import TrainSettings
 
 if TYPE_CHECKING:
     from unspool.data.batch import Batch
-    from unspool.training.recipe import Recipe
-    from unspool.training.resumption import Change
+    from unspool.training.recipe import Change, Recipe
 
 NEW_RUN = "undo the change, or start a new run with another --output"
 
 
 def check_recipe(recipe: Recipe) -> None:
-    """Refuse settings that contradict each other."""
     _raise_first(_contradictions(recipe))
 
 
@@ -73,7 +71,6 @@ def _contradictions(recipe: Recipe) -> Iterator[str]:
 
 
 def check_built_run(recipe: Recipe, model: Any, valid: Sequence[Batch]) -> None:
-    """Refuse settings that the model or the data does not support."""
     _raise_first(_unsupported(recipe, model, valid))
 
 
@@ -104,7 +101,6 @@ def check_batches(model: Any, batches: Sequence[Batch]) -> None:
 
 
 def check_row_length(model: Any, batch: Batch) -> None:
-    """Refuse rows that are longer than the model's context."""
     sides = (batch.inputs_NT, batch.source_NS)
     length = max(side.shape[1] for side in sides if side is not None)
     if model.context is not None and length > model.context:
@@ -122,7 +118,7 @@ def check_resumption(
     Settings that already shaped the run cannot change. Files (hashes `before` and `now`) may move, but their
     content must stay.
     """
-    refused = [str(it) for it in changes if not it.allowed]
+    refused = [str(change) for change in changes if not change.allowed]
     if refused:
         raise ValueError(
             f"{path}: these settings cannot change in a resumed run: {'; '.join(refused)}; {NEW_RUN}"

@@ -31,7 +31,6 @@ class Reporter:
         warnings.warn(text, UserWarning, stacklevel=2)
 
     def follow(self, updates: Iterator[Update], run: Run) -> None:  # noqa: ARG002
-        """Consume all updates."""
         for _ in updates:
             pass
 
@@ -99,13 +98,13 @@ class BarReporter(StandardErrorReporter):
 
         console, drawn = Console(stderr=True), BarColumn()
         pace = Speed(run)
-        with Progress(drawn, TextColumn("{task.fields[said]}"), console=console, refresh_per_second=4) as bar:
-            task = bar.add_task("train", total=run.settings.updates, completed=run.progress.update, said="")
+        with Progress(drawn, TextColumn("{task.fields[text]}"), console=console, refresh_per_second=4) as bar:
+            task = bar.add_task("train", total=run.settings.updates, completed=run.progress.update, text="")
             for done in updates:
                 pace.count(done)
                 words = join_fitting(describe_update(done, pace), console.width - MIN_BAR_WIDTH - 1)
                 drawn.bar_width = max(MIN_BAR_WIDTH, min(MAX_BAR_WIDTH, console.width - len(words) - 1))
-                bar.update(task, completed=done.clock.update, said=words)
+                bar.update(task, completed=done.clock.update, text=words)
                 if done.valid is not None:
                     quality = _format_quality(done.valid, done.valid_accuracy)
                     if done.valid_score is not None:
@@ -126,7 +125,6 @@ class Speed:
         self._learning, self._last = 0.0, time.monotonic()
 
     def count(self, done: Update) -> None:
-        """Count an update."""
         now = time.monotonic()
         took, self._last = now - self._last, now
         keep = math.exp(-took / 60.0)
@@ -150,7 +148,7 @@ class Speed:
 def describe_update(done: Update, pace: Speed) -> list[str]:
     """Describe an update in short phrases, the most important first."""
     if math.isnan(done.nll) and done.accuracy is None:
-        quality = [f"{name.replace('_', ' ')} {it:.3f}" for name, it in done.parts.items()]
+        quality = [f"{name.replace('_', ' ')} {value:.3f}" for name, value in done.parts.items()]
     else:
         quality = [_format_quality(done.nll, done.accuracy)]
     return [
@@ -165,11 +163,10 @@ def describe_update(done: Update, pace: Speed) -> list[str]:
 def join_fitting(words: Sequence[str], room: int) -> str:
     """Join as many phrases as fit into the width, at least the first."""
     lines = ["  ".join(words[:count]) for count in range(1, len(words) + 1)]
-    return max((it for it in lines if len(it) <= room), key=len, default=lines[0])
+    return max((line for line in lines if len(line) <= room), key=len, default=lines[0])
 
 
 def update_line(done: Update, pace: Speed) -> str:
-    """Describe an update in one line."""
     _, left, *words = describe_update(done, pace)
     if done.valid is not None:
         words.append(f"validation {done.valid:.4f}")
@@ -186,7 +183,6 @@ def _format_quality(nll: float, accuracy: float | None) -> str:
 
 
 def perplexity(nll: float) -> str:
-    """Format exp(nll)."""
     return f"{math.exp(nll):,.2f}" if nll < 700 else "∞"
 
 

@@ -23,12 +23,18 @@ from unspool.interfaces import Model
 from unspool.models.loading.run_folder import is_run_folder, load_folder, load_run_tokenizer, run_config
 from unspool.nn.transformer import enable_checkpointing
 from unspool.plugins import allow_code
-from unspool.training.checkpoint import Checkpoint, complete_checkpoints
-from unspool.training.curves import CURVES
 from unspool.training.distributed import ProcessGroup, is_distributed, join_processes
 from unspool.training.forward_pass import check_device, seed_torch
-from unspool.training.loop import Stopped, training_loop
-from unspool.training.recipe import Recipe, apply_changes, parse_recipe, read_recipe, with_absolute_paths
+from unspool.training.loop import Stopped, catch_stop_signals, training_loop
+from unspool.training.recipe import (
+    Recipe,
+    apply_changes,
+    find_changes,
+    flatten_settings,
+    parse_recipe,
+    read_recipe,
+    with_absolute_paths,
+)
 from unspool.training.recipe_checks import (
     NEW_RUN,
     check_batches,
@@ -37,10 +43,18 @@ from unspool.training.recipe_checks import (
     recipe_warnings,
 )
 from unspool.training.reporters import Reporter
-from unspool.training.resumption import find_changes, flatten_settings
-from unspool.training.run_folder import LOCK, RECIPE, RunFolder, last_checkpoint, lock_folder, write_recipe
+from unspool.training.run_folder import (
+    CURVES,
+    LOCK,
+    RECIPE,
+    Checkpoint,
+    RunFolder,
+    complete_checkpoints,
+    last_checkpoint,
+    lock_folder,
+    write_recipe,
+)
 from unspool.training.run_state import Run
-from unspool.training.stop_signals import catch_stop_signals
 from unspool.training.validation import score_function
 
 AnyRecipe = str | Path | Mapping[str, Any] | Recipe
@@ -121,7 +135,8 @@ def _begin_run(
                 f"{path}: its adapters belong to another model than model.from = {name!r}; {NEW_RUN}"
             )
         trained, total = (
-            sum(it.numel() for it in weights) for weights in (run.optimizer.state, run.model.parameters())
+            sum(weight.numel() for weight in weights)
+            for weights in (run.optimizer.state, run.model.parameters())
         )
         reporter.note(f"training {trained:,} of {total:,} weights of {name}")
     check_batches(run.model, [prepared.train.batch(0), *prepared.valid[-1:]])
@@ -176,7 +191,7 @@ def start_run(
         recipe.train.with_updates(feed.per_epoch),
         valid=prepared.valid,
         schedule=recipe.schedule,
-        hooks=[it.build(model) for it in recipe.hooks],
+        hooks=[hook.build(model) for hook in recipe.hooks],
         seed=recipe.seed,
         processes=processes,
         base=base,
@@ -185,7 +200,7 @@ def start_run(
 
 def as_recipe(recipe: AnyRecipe, changes: Sequence[str] = ()) -> Recipe:
     """Return the recipe with absolute paths; refuse it if it names code that the user does not trust."""
-    if not isinstance(changes, list | tuple) or not all(isinstance(it, str) for it in changes):
+    if not isinstance(changes, list | tuple) or not all(isinstance(change, str) for change in changes):
         raise TypeError(
             f'changes is {changes!r:.80}, but must be a list of strings such as ["train.updates=200"]'
         )
@@ -253,23 +268,23 @@ def _run_folder(out: str | Path | None, processes: ProcessGroup) -> Iterator[Pat
             yield Path(folder)
         return
     path = Path(out)
-    new = [it for it in (path, *path.parents) if not it.exists()]
+    new = [parent for parent in (path, *path.parents) if not parent.exists()]
     path.mkdir(parents=True, exist_ok=True)
     try:
         with lock_folder(path) if processes.rank == 0 else nullcontext():
-            empty = processes.rank == 0 and {it.name for it in path.iterdir()} <= {LOCK}
+            empty = processes.rank == 0 and {entry.name for entry in path.iterdir()} <= {LOCK}
             try:
                 yield path
             except Exception:
                 if empty and not (path / CURVES).exists():  # a started run has curves
-                    for it in path.iterdir():
+                    for entry in path.iterdir():
                         with suppress(OSError):
-                            shutil.rmtree(it) if it.is_dir() else it.unlink()
+                            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
                 raise
     except Exception:
         with suppress(OSError):
-            for it in new:
-                it.rmdir()
+            for parent in new:
+                parent.rmdir()
         raise
 
 

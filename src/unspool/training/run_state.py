@@ -51,7 +51,6 @@ class Progress:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Progress:
-        """Read the result of `to_json`."""
         best = math.inf if stored["best"] is None else stored["best"]
         return cls(**{**stored, "best": best, "window": LogWindow(**stored["window"])})
 
@@ -110,9 +109,9 @@ class Run:
 
     def training_state(self) -> dict[str, Tensor]:
         """Gather optimizer and hook tensors on the CPU. All processes must call it."""
-        kept = {f"optimizer/{name}": self._kept(it) for name, it in self.optimizer.moments().items()}
+        kept = {f"optimizer/{name}": self._kept(moment) for name, moment in self.optimizer.moments().items()}
         for at, hook in enumerate(self.hooks):
-            kept |= {f"hooks/{at}/{name}": self._kept(it) for name, it in hook.state().items()}
+            kept |= {f"hooks/{at}/{name}": self._kept(tensor) for name, tensor in hook.state().items()}
         return kept
 
     def restore(self, weights: Mapping[str, Tensor], state: Mapping[str, Tensor], progress: Progress) -> None:
@@ -127,7 +126,7 @@ class Run:
         for at, hook in enumerate(self.hooks):
             begins = f"hooks/{at}/"
             hook.restore(
-                {key.removeprefix(begins): it for key, it in state.items() if key.startswith(begins)}
+                {key.removeprefix(begins): tensor for key, tensor in state.items() if key.startswith(begins)}
             )
         self.progress = progress
 
@@ -135,11 +134,11 @@ class Run:
     def set_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Copy weights into the model, or into its adapters; shapes must match."""
         own = adapter_weights(self.model) if self.base is not None else self.model.state_dict()
-        fits = {name: tuple(it.shape) for name, it in own.items()}
-        found = {name: tuple(it.shape) for name, it in weights.items()}
+        fits = {name: tuple(tensor.shape) for name, tensor in own.items()}
+        found = {name: tuple(tensor.shape) for name, tensor in weights.items()}
         for name in sorted(fits.keys() | found.keys()):
             if fits.get(name) != found.get(name):
-                there, here = (it.get(name, "not there") for it in (found, fits))
+                there, here = (shapes.get(name, "not there") for shapes in (found, fits))
                 raise ValueError(
                     f"the checkpoint holds the weights of another model: {name!r} is {there} in it, but "
                     f"{here} in this one"

@@ -6,6 +6,10 @@ L_b is the summed loss over the targets of batch b and w_b their weight: the res
 batch, also for batches of different sizes. Auxiliary objectives are divided by their weights over all batches
 (`Objective.for_update`), and random numbers of a row do not depend on its batch (`row_seeds`). Clipping:
 Pascanu et al. 2013, algorithm 1 (papers.bib: pascanu2013difficulty).
+
+If the loss or a gradient is not finite, the run stops before the weights change. The batches run again with
+the same dropout and hooks on every layer. The error names the first layer whose output is not finite, or else
+the first weights (from the loss backwards) whose gradient is not.
 """
 
 from __future__ import annotations
@@ -14,15 +18,77 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor, nn
 
 from unspool.data.batch import Batch
 from unspool.interfaces import Clock
-from unspool.training.finite_loss import explain_divergence
 from unspool.training.forward_pass import autocast, derive_seed, row_seeds, seed_torch
 from unspool.training.recipe_checks import check_row_length
 from unspool.training.run_state import Run
+
+if TYPE_CHECKING:
+    from unspool.data.batch import Batch
+    from unspool.interfaces import Clock, Objective
+    from unspool.training.run_state import Run
+
+
+class Diverged(ArithmeticError):  # noqa: N818 — named for what happened
+    """The loss or the gradient was not finite; the weights are those before the update."""
+
+
+def explain_divergence(
+    run: Run, objective: Objective, batches: Mapping[int, tuple[Batch, Clock]], total: float, norm: float
+) -> Diverged:
+    """Find the first layer that is not finite; the model is unchanged."""
+    what, value = ("gradient", norm) if math.isfinite(total) else ("loss", total)
+    places = (_first_nonfinite(run, objective, number, *work) for number, work in batches.items())
+    where = next(filter(None, places), f"all layers are finite in each of the batches {list(batches)}")
+    return Diverged(
+        f"update {run.progress.update + 1}: the {what} is {value}, and the weights were not touched: "
+        f"{where}. Try a lower train.lr, a longer schedule.warmup or a smaller train.clip, and "
+        "--resume from the last checkpoint"
+    )
+
+
+def _first_nonfinite(run: Run, objective: Objective, number: int, batch: Batch, clock: Clock) -> str | None:
+    spoilt = next((name for name, weight in run.model.named_parameters() if not _is_finite(weight)), None)
+    layers: list[str] = []
+
+    def note(name: str, module: nn.Module, args: Any, output: Any) -> None:  # noqa: ARG001
+        if not _is_finite(output):
+            layers.append(name)
+
+    modules = [(name, module) for name, module in run.model.named_modules() if name]
+    handles = [module.register_forward_hook(partial(note, name)) for name, module in modules]
+    run.optimizer.zero_grad()
+    seed_torch(run.seed, number)
+    with run.processes.gradient_sync(run.forward_pass, False):
+        with autocast(run.settings):
+            total, _, _ = run.forward_pass(objective, batch, clock)
+        total.backward()
+    for handle in handles:
+        handle.remove()
+    gradients = [name for name, weight in run.optimizer.named.items() if not _is_finite(weight.grad)]
+    run.optimizer.zero_grad()
+    if _is_finite(total) and not gradients:
+        return None
+    if spoilt is not None:
+        return f"before batch {number} the weights of {spoilt!r} were not finite already"
+    if layers:
+        return f"in batch {number} the output of layer {layers[0]!r} is the first that is not finite"
+    if not _is_finite(total):
+        return f"in batch {number} every layer is finite, but not the loss: look at the head and its targets"
+    return f"in batch {number} the gradient of {gradients[-1]!r} is the first that is not finite"
+
+
+def _is_finite(found: Any) -> bool:
+    if isinstance(found, Tensor):
+        return not found.is_floating_point() or bool(torch.isfinite(found).all())
+    return all(_is_finite(part) for part in found) if isinstance(found, (tuple, list)) else True
 
 
 @dataclass(frozen=True)
@@ -68,9 +134,9 @@ def micro_batches(run: Run) -> dict[int, tuple[Batch, Clock]]:
         # Seeds depend on all rows of the update, so that the batches of other processes are read too.
         rows = [batches.get(number) or run.feed.batch(number) for number in range(first, first + count)]
         seeds = row_seeds(rows, derive_seed(run.seed, "rows", run.progress.update))
-        batches = {number: replace(it, seeds_N=seeds[number - first]) for number, it in batches.items()}
+        batches = {number: replace(batch, seeds_N=seeds[number - first]) for number, batch in batches.items()}
     clock = replace(run.clock, seed=derive_seed(run.seed, "update", run.progress.update), micro_batches=count)
-    return {number: (it, replace(clock, micro_batch=number - first)) for number, it in batches.items()}
+    return {number: (batch, replace(clock, micro_batch=number - first)) for number, batch in batches.items()}
 
 
 def apply_update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
@@ -119,7 +185,7 @@ def apply_update(run: Run, *, stopping: bool = False) -> tuple[Update, Batch]:
     run.progress.targets += weight
     took = time.monotonic() - began
     accuracy = None if math.isnan(right) else right / weight
-    parts = {name: it / weight for name, it in zip(others, rest, strict=True)}
+    parts = {name: value / weight for name, value in zip(others, rest, strict=True)}
     means = total / weight, nll / weight
     done = Update(run.clock, *means, weight, norm, lr, took, stops > 0, accuracy=accuracy, parts=parts)
     return done, batch

@@ -108,7 +108,7 @@ def greedy_score(run: Run) -> float | None:
         model: Any = run.model
         model.eval()
         sources, references = sources_and_references(run.valid, run.settings.measured_rows, model.tokenizer)
-        longest = max(len(model.tokenizer.encode(it)) for it in references)
+        longest = max(len(model.tokenizer.encode(text)) for text in references)
         decoder: Decoder = Greedy() if model.infilling is None else MaskPredict()
         outputs = generate(model, sources, decoder, max_new_tokens=2 * longest + 10, seed=0)
         found = measure([out.text for out in outputs], references)

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import unspool as us
-from unspool.cli.diagnose.senses import TokenWriter
+from unspool.cli.diagnose.model import TokenWriter
 from unspool.diagnose.word_senses import Place
 from unspool.heads.kerbs import Kerbs
 from unspool.interfaces import Abilities

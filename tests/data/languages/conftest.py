@@ -9,12 +9,12 @@ from scipy.stats import chi2
 
 
 def enumerate_sentences(language, longest):
-    """{sentence: probability} up to a length, and the probability of everything longer, by walking `chances`."""
+    """{sentence: probability} up to a length, and the probability of everything longer, by walking `probabilities`."""
     ended, growing = {}, {(): (1.0, language.start())}
     for _ in range(longest + 1):
         grown = {}
         for words, (chance, state) in growing.items():
-            row = language.chances(state)
+            row = language.probabilities(state)
             if row[language.eos] > 0:
                 ended[words] = chance * row[language.eos]
             for token in np.flatnonzero(row):

@@ -60,8 +60,8 @@ def test_samples_follow_the_probabilities(language, misfit):
 
 def test_a_wrong_truth_is_noticed(misfit):
     class Wrong(ZipfMarkov):
-        def chances(self, state):
-            row = super().chances(state)
+        def probabilities(self, state):
+            row = super().probabilities(state)
             row[4:] *= (1 - row[self.eos] - 0.03) / (1 - row[self.eos])
             row[self.eos] += 0.03
             return row
@@ -71,7 +71,7 @@ def test_a_wrong_truth_is_noticed(misfit):
 
 @pytest.mark.parametrize("language", DEFAULT + TINY, ids=repr)
 def test_the_tokenizer_has_the_ids_of_the_language(language):
-    codec = language.codec()
+    codec = language.new_tokenizer()
     assert language.words[:4] == SPECIALS
     assert (codec.vocab_size, codec.bos_id, codec.eos_ids) == (
         language.vocab_size,

@@ -9,7 +9,7 @@ from unspool.data import Bucketed, Data, OwnTokenizer, prepare
 from unspool.data.known_languages import LANGUAGES, made_data
 from unspool.data.known_languages.made_data import LanguageData, TaskData, is_for_validation
 from unspool.data.known_languages.tasks import TASKS
-from unspool.data.reading import no_progress
+from unspool.data.rows import no_progress
 from unspool.tokenization import Characters
 
 
@@ -20,7 +20,7 @@ def test_a_language_gives_lines_that_it_can_speak(kind):
     assert (len(train), len(valid)) == (20, 5)
     assert train == list(data.train_rows(no_progress))
     assert train[:5] != valid
-    codec = data.codec()
+    codec = data.new_tokenizer()
     for (line,) in train + valid:
         assert math.isfinite(data.known.log_prob(codec.encode(line)))
     assert isinstance(data, OwnTokenizer)
@@ -44,7 +44,7 @@ def test_only_rows_of_small_data_are_kept(most, drawn, monkeypatch):
 
 def test_noise_makes_sentences_that_the_language_alone_cannot_speak():
     data = LanguageData(train=200, valid=0, language={"kind": "agreement"}, noise=0.1)
-    encode, plain = data.codec().encode, data.known.language
+    encode, plain = data.new_tokenizer().encode, data.known.language
     rows = [encode(line) for (line,) in data.train_rows(no_progress)]
     assert all(math.isfinite(data.known.log_prob(row)) for row in rows)
     assert not all(math.isfinite(plain.log_prob(row)) for row in rows)

@@ -28,7 +28,7 @@ def belief_of(language, prefix):
     """The probability of each sense of the last word."""
     state = language.state(prefix)
     belief = np.zeros(len(language.forms))
-    belief[state.senses] = state.chances
+    belief[state.senses] = state.probabilities
     return belief
 
 
@@ -46,14 +46,14 @@ def test_by_hand(bank):
 
 def brute_force(language, sentence):
     """p(sentence): every chain of senses that is heard as it, one by one."""
-    following, chances = language._following
+    following, probabilities = language._following
     total = 0.0
     for chain in product(
         *([s for s, form in enumerate(language.forms) if form == word] for word in sentence)
     ):
         chance = 1 / len(language.forms)
         for here, there in pairwise(chain):
-            step = sum(c for s, c in zip(following[here], chances[here], strict=True) if s == there)
+            step = sum(c for s, c in zip(following[here], probabilities[here], strict=True) if s == there)
             chance *= (1 - language.stop) * step
         total += chance * language.stop
     return total

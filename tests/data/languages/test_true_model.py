@@ -69,5 +69,5 @@ def test_sampling_from_the_truth_is_sampling_the_language():
     drawn = us.generate(TrueModel(LANGUAGE), [1], us.Sample(), n=600, seed=1, max_new_tokens=60)
     seen = Counter(out.text for out in drawn)
     for line in ("noun0-sg verb0-sg", "noun0-pl so0 verb0-pl"):
-        chance = math.exp(LANGUAGE.log_prob(LANGUAGE.codec().encode(line)))
+        chance = math.exp(LANGUAGE.log_prob(LANGUAGE.new_tokenizer().encode(line)))
         assert abs(seen[line] - 600 * chance) < 4 * np.sqrt(600 * chance)

@@ -28,7 +28,7 @@ def test_by_hand(monkeypatch):
     language = ZipfMarkov(word_count=3, order=1, branching=3, stop=0.12)
     weights = np.array([[1, 1 / 2, 1 / 3]]) / (11 / 6) * 0.88
     monkeypatch.setattr(ZipfMarkov, "followers", lambda self, contexts: (np.array([[5, 6, 5]]), weights))
-    assert language.chances((4,)).tolist() == pytest.approx([0, 0, 0.12, 0, 0, 0.64, 0.24])
+    assert language.probabilities((4,)).tolist() == pytest.approx([0, 0, 0.12, 0, 0, 0.64, 0.24])
 
 
 def test_one_follower_leaves_no_choice():
@@ -57,7 +57,8 @@ def test_many_rows_at_once_are_the_same_rows():
     contexts = np.array([[1, 1], [1, 9], [12, 9], [4, 4]])
     rows = language.rows(contexts)
     assert all(
-        np.array_equal(rows[at], language.chances(tuple(context))) for at, context in enumerate(contexts)
+        np.array_equal(rows[at], language.probabilities(tuple(context)))
+        for at, context in enumerate(contexts)
     )
     assert rows[0, 2] == 0.0
     assert rows[1:, 2].tolist() == [0.1] * 3
@@ -66,8 +67,8 @@ def test_many_rows_at_once_are_the_same_rows():
 def test_few_words_can_follow_and_their_number_varies():
     language = ZipfMarkov(word_count=20_000, branching=32)
     contexts = np.random.default_rng(1).integers(4, 20_004, (500, 2))
-    tokens, chances = language.followers(contexts)
-    counts = [len(set(row[kept > 0].tolist())) for row, kept in zip(tokens, chances, strict=True)]
+    tokens, probabilities = language.followers(contexts)
+    counts = [len(set(row[kept > 0].tolist())) for row, kept in zip(tokens, probabilities, strict=True)]
     assert min(counts) == 1
     assert 25 < max(counts) <= 32
     # Half of the contexts have at most √33 followers: their number is log-uniform.
@@ -76,8 +77,8 @@ def test_few_words_can_follow_and_their_number_varies():
 
 def test_averaged_over_contexts_words_follow_zipf():
     contexts = np.stack(np.meshgrid(np.arange(4, 154), np.arange(4, 154)), axis=-1).reshape(-1, 2)
-    tokens, chances = ZipfMarkov(word_count=150, branching=4, stop=0.5).followers(contexts)
-    mean = np.bincount(tokens.ravel(), weights=chances.ravel(), minlength=154)[4:] / len(contexts) / 0.5
+    tokens, probabilities = ZipfMarkov(word_count=150, branching=4, stop=0.5).followers(contexts)
+    mean = np.bincount(tokens.ravel(), weights=probabilities.ravel(), minlength=154)[4:] / len(contexts) / 0.5
     expected = 1 / np.arange(1, 151) / (1 / np.arange(1, 151)).sum()
     # A context's own share varies less than a draw of one word would.
     assert (np.abs(mean - expected) < 4.5 * np.sqrt(expected / len(contexts))).all()

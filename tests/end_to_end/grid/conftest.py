@@ -488,7 +488,7 @@ class Cell:
     def prompts(self) -> list[list[int]]:
         """Of unequal lengths, as ids."""
         if isinstance(self.model, TrueModel):
-            first, second = (self.model.language.codec().encode(it) for it in ("w0", "w1"))
+            first, second = (self.model.language.new_tokenizer().encode(it) for it in ("w0", "w1"))
             return [first, [1], second]
         return [TEXT.encode(prompt) for prompt in self.PROMPTS]
 

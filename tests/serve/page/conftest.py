@@ -15,11 +15,10 @@ import unspool as us
 from unspool.lab.claim import Claim
 from unspool.lab.registry import digest
 from unspool.lab.results import Finding, Result
-from unspool.serve.app import create_app
 from unspool.serve.page.routes import StaticFiles
 from unspool.serve.requests import Limits
 from unspool.serve.scheduler import Scheduler
-from unspool.serve.server import Server
+from unspool.serve.server import Server, create_app
 from unspool.serve.streaming import WorkerPool
 
 NEEDED = "UNSPOOL_NEEDS_CHROMIUM"

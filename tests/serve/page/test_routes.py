@@ -10,7 +10,6 @@ from starlette.testclient import TestClient
 import unspool as us
 from unspool.evaluate.rating import RatingSet, prepare
 from unspool.serve.api_error import ApiError
-from unspool.serve.app import create_app
 from unspool.serve.page.routes import (
     STATIC_FOLDER,
     AttentionRequest,
@@ -20,11 +19,9 @@ from unspool.serve.page.routes import (
     StaticFiles,
 )
 from unspool.serve.requests import Limits
-from unspool.serve.scheduler import Scheduler
-from unspool.serve.server import Server
-from unspool.serve.shared_model import RequestTimeout
-from unspool.serve.streaming import ModelTask, cancel_on_disconnect
-from unspool.serve.worker_pool import WorkerPool
+from unspool.serve.scheduler import RequestTimeout, Scheduler
+from unspool.serve.server import Server, create_app
+from unspool.serve.streaming import ModelTask, WorkerPool, cancel_on_disconnect
 from unspool.testing import random_table
 
 PROMPT = "And God said unto Moses,"

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from unspool.cli.diagnose import attention, bottleneck, calibration, degeneration, samplers, senses
+from unspool.cli.diagnose import model, texts
 from unspool.cli.parser import CommandGroup
 
 COMMAND = CommandGroup(
     "Find out why a model's text degenerates: loops, calibration, attention, its head.",
     {
-        "attention": attention.attention,
-        "beams": degeneration.beams,
-        "bottleneck": bottleneck.bottleneck,
-        "calibration": calibration.calibration,
-        "exposure": calibration.measure_exposure,
-        "heads": attention.heads,
-        "loops": degeneration.loops,
-        "picture": samplers.picture,
-        "senses": senses.show_senses,
-        "thresholds": samplers.match_thresholds,
-        "trap": degeneration.trap,
+        "attention": model.attention,
+        "beams": texts.beams,
+        "bottleneck": model.bottleneck,
+        "calibration": texts.calibration,
+        "exposure": texts.measure_exposure,
+        "heads": model.heads,
+        "loops": texts.loops,
+        "picture": texts.picture,
+        "senses": model.show_senses,
+        "thresholds": texts.match_thresholds,
+        "trap": texts.trap,
     },
 )

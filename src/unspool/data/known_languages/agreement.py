@@ -1,17 +1,17 @@
-"""A language of long-range agreement: a verb has the number and gender of a noun that may be far behind it.
+"""A language of long-range agreement: a verb has the number and gender of a noun that may be far before it.
 
     S_d → noun[a] M_d verb[a],   a ∈ {singular, plural} × genders
     M_d → ε | filler M_d | that S_{d+1} M_d     with probabilities 1 − f − e, f, e (1 − f, f, 0 at full depth)
 
-Clauses nest, so that the verb that comes next belongs to the innermost noun still without one: the state is
-the stack of their classes a, and p(· | prefix) = p(· | stack) exactly. Nouns, verbs and fillers follow Zipf's
+Clauses nest: the next verb belongs to the innermost noun that still lacks one. The state is the stack of the
+classes a of these nouns, and p(· | prefix) = p(· | stack) exactly. Nouns, verbs and fillers follow Zipf's
 law.
 
 Paper: Linzen, Dupoux and Goldberg 2016, section 2 (papers.bib: linzen2016assessing).
 
 f: filler, e: embed.
-Differs from the paper: the language is made, not found, so that every probability is known; agreement may
-have genders, too.
+Differs from the paper: the language is artificial, so that every probability is known; agreement may include
+genders.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ class Agreement(Checked, KnownLanguage[OpenClauses]):
     """Nouns (noun3-pl-a), fillers (so5), "that", and verbs that agree (verb2-pl-a)."""
 
     nouns: int = integer(20, at_least=1)
-    """Stems; each has a form for every class."""
+    """Number of noun stems; each has a form for every class."""
     verbs: int = integer(20, at_least=1)
-    """Stems, with forms as nouns have."""
+    """Number of verb stems, with forms as nouns have."""
     fillers: int = integer(20, at_least=1)
-    """Words that stand between a noun and its verb, and agree with nothing."""
+    """Number of words between a noun and its verb that do not agree."""
     genders: int = integer(1, at_least=1, at_most=26)
-    """Times two numbers: the classes. Genders are named a to z."""
+    """Number of genders, named a to z; the classes are genders times singular and plural."""
     filler: float = number(0.6, at_least=0, below=1)
-    """The probability of one more filler: 1.5 of them stand between a noun and what follows them."""
+    """Probability of one more filler: 0.6 gives 1.5 of them on average."""
     embed: float = number(0.1, at_least=0, below=1)
-    """The probability of a clause inside, where the depth allows it."""
+    """Probability of an embedded clause, if the depth allows it."""
     depth: int = integer(2, at_least=1)
-    """The most clauses that are open at once; 1: nothing is nested."""
+    """Maximum clauses that are open at once; 1: no nesting."""
     exponent: float = number(1.0, at_least=0)
-    """Of Zipf's law."""
+    """Exponent of Zipf's law."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -75,7 +75,6 @@ class Agreement(Checked, KnownLanguage[OpenClauses]):
         return (*SPECIALS, *sorted(word for row in rows for word in row))
 
     def start(self) -> OpenClauses:
-        """A noun comes first."""
         return OpenClauses()
 
     def after(self, state: OpenClauses, token: int) -> OpenClauses:
@@ -86,8 +85,7 @@ class Agreement(Checked, KnownLanguage[OpenClauses]):
             return OpenClauses(state.open, noun_due=True)
         return state if token in self._filler_ids else OpenClauses(state.open[:-1], noun_due=False)
 
-    def chances(self, state: OpenClauses) -> Probabilities:
-        """The rule that the stack allows."""
+    def probabilities(self, state: OpenClauses) -> Probabilities:
         row = np.zeros(self.vocab_size)
         if state.noun_due:
             row[self.noun_ids] = zipf(self.nouns, self.exponent) / len(self.noun_ids)
@@ -101,7 +99,6 @@ class Agreement(Checked, KnownLanguage[OpenClauses]):
         return row
 
     def sample(self, random: Random) -> tuple[int, ...]:
-        """The grammar's rules, from the top."""
         return tuple(self._clause(random, depth=1))
 
     @cached_property
@@ -116,14 +113,14 @@ class Agreement(Checked, KnownLanguage[OpenClauses]):
 
     def _clause(self, random: Random, depth: int) -> list[int]:
         of_class = random.randrange(len(self.noun_ids))
-        said = [self._draw(random, self.noun_ids[of_class])]
+        sentence = [self._draw(random, self.noun_ids[of_class])]
         embed = self._embed(depth)
         while (choice := random.random()) < self.filler + embed:
             if choice < self.filler:
-                said.append(self._draw(random, self._filler_ids))
+                sentence.append(self._draw(random, self._filler_ids))
             else:
-                said += [self._that, *self._clause(random, depth + 1)]
-        return [*said, self._draw(random, self.verb_ids[of_class])]
+                sentence += [self._that, *self._clause(random, depth + 1)]
+        return [*sentence, self._draw(random, self.verb_ids[of_class])]
 
     def _draw(self, random: Random, ids: NDArray[np.int64]) -> int:
         (rank,) = random.choices(range(len(ids)), self._stems[: len(ids)])
@@ -133,13 +130,13 @@ class Agreement(Checked, KnownLanguage[OpenClauses]):
         return self.embed if depth < self.depth else 0.0
 
     def _forms(self, kind: str, stems: int) -> list[list[str]]:
-        genders = [""] if self.genders == 1 else [f"-{chr(97 + it)}" for it in range(self.genders)]
+        genders = [""] if self.genders == 1 else [f"-{chr(97 + number)}" for number in range(self.genders)]
         endings = [f"{number}{gender}" for number in ("sg", "pl") for gender in genders]
         return [[f"{kind}{stem}-{ending}" for stem in range(stems)] for ending in endings]
 
     @property
     def _fillers(self) -> list[str]:
-        return [f"so{it}" for it in range(self.fillers)]
+        return [f"so{number}" for number in range(self.fillers)]
 
     def _ids(self, rows: list[list[str]]) -> NDArray[np.int64]:
         ids = {word: token for token, word in enumerate(self.words)}

@@ -6,7 +6,7 @@ The chain rule, with the ends of sentences: Bengio et al. 2003, section 1 (paper
 
 A sentence is its words alone, as `encode` gives them: without BOS and without EOS. A prefix may begin with
 BOS, which changes nothing. A language is defined by three functions of a state that summarises the prefix:
-`start`, `after` and `chances`. `sample` is implemented separately, as the process that the equations
+`start`, `after` and `probabilities`. `sample` is implemented separately, as the process that the equations
 describe.
 """
 
@@ -54,7 +54,7 @@ class KnownLanguage(ABC, Generic[S]):
         """Return the state after one more (possible) word."""
 
     @abstractmethod
-    def chances(self, state: S) -> Probabilities:
+    def probabilities(self, state: S) -> Probabilities:
         """Return the probability of every next token, (V,); exactly 0 for impossible ones."""
 
     @abstractmethod
@@ -63,18 +63,16 @@ class KnownLanguage(ABC, Generic[S]):
 
     @property
     def vocab_size(self) -> int:
-        """V: the special tokens and the words."""
         return len(self.words)
 
     def next(self, prefix: Sequence[int]) -> Probabilities:
         """p(· | prefix), (V,); a prefix that the language cannot speak is a ValueError."""
-        return self.chances(self.state(prefix))
+        return self.probabilities(self.state(prefix))
 
     def state(self, prefix: Sequence[int]) -> S:
-        """Return the state after the prefix."""
         state, tokens = self.start(), self._without_bos(prefix)
         for at, token in enumerate(tokens):
-            if not self.chance(state, token) > 0.0 or token == self.eos:
+            if not self.probability(state, token) > 0.0 or token == self.eos:
                 last = self.vocab_size - 1
                 word = self.words[token] if 0 <= token <= last else f"ids run to {last}"
                 raise ValueError(
@@ -88,25 +86,24 @@ class KnownLanguage(ABC, Generic[S]):
         """log p of the words and of the EOS after them; −∞ for what the language cannot speak."""
         state, total = self.start(), 0.0
         for token in self._without_bos(sentence):
-            chance = 0.0 if token == self.eos else self.chance(state, token)
-            if chance == 0.0:
+            p = 0.0 if token == self.eos else self.probability(state, token)
+            if p == 0.0:
                 return -math.inf
-            total += math.log(chance)
+            total += math.log(p)
             state = self.after(state, token)
-        end = self.chance(state, self.eos)
+        end = self.probability(state, self.eos)
         return total + math.log(end) if end > 0.0 else -math.inf
 
-    def codec(self) -> Tokenizer:
+    def new_tokenizer(self) -> Tokenizer:
         """The tokenizer whose ids are those of the language."""
         return replace(word_vocabulary([" ".join(self.words[len(SPECIALS) :])]), add_bos=True)
 
     def spell(self, sentence: Sequence[int]) -> str:
-        """The sentence as a line of text."""
         return " ".join(map(self.words.__getitem__, sentence))
 
-    def chance(self, state: S, token: int) -> float:
+    def probability(self, state: S, token: int) -> float:
         """The probability of one next token; 0 for an id that does not exist."""
-        return float(self.chances(state)[token]) if 0 <= token < self.vocab_size else 0.0
+        return float(self.probabilities(state)[token]) if 0 <= token < self.vocab_size else 0.0
 
     def _without_bos(self, tokens: Sequence[int]) -> Sequence[int]:
         return tokens[1:] if len(tokens) and tokens[0] == self.bos else tokens
@@ -142,22 +139,22 @@ class FullSupport(Checked, KnownLanguage[S]):
 
     def after(self, state: S, token: int) -> S:
         """As in the language; noise changes nothing."""
-        return self.language.after(state, token) if self.language.chance(state, token) > 0.0 else state
+        return self.language.after(state, token) if self.language.probability(state, token) > 0.0 else state
 
-    def chances(self, state: S) -> Probabilities:
-        """(1 − ε) p + ε u."""
-        mixed: Probabilities = (1 - self.epsilon) * self.language.chances(state) + self.epsilon * self.noise
+    def probabilities(self, state: S) -> Probabilities:
+        mixed: Probabilities = (1 - self.epsilon) * self.language.probabilities(
+            state
+        ) + self.epsilon * self.noise
         return mixed
 
     def sample(self, random: Random) -> tuple[int, ...]:
-        """Token by token, until EOS."""
-        said, state = list[int](), self.start()
+        sentence, state = list[int](), self.start()
         while True:
-            row = self.noise if random.random() < self.epsilon else self.language.chances(state)
+            row = self.noise if random.random() < self.epsilon else self.language.probabilities(state)
             (token,) = random.choices(range(self.vocab_size), row.tolist())
             if token == self.eos:
-                return tuple(said)
-            said.append(token)
+                return tuple(sentence)
+            sentence.append(token)
             state = self.after(state, token)
 
 
@@ -168,7 +165,6 @@ class TrueState:
     rows: tuple[Any, ...]
 
     def select(self, rows_M: Tensor) -> TrueState:
-        """Reorder, repeat or drop rows."""
         return TrueState(tuple(self.rows[row] for row in rows_M.tolist()))
 
 
@@ -183,32 +179,27 @@ class TrueModel(Abilities):
 
     @property
     def vocab_size(self) -> int:
-        """The language's."""
         return self.language.vocab_size
 
     @property
     def context(self) -> None:
-        """No limit."""
         return
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer whose ids are the language's."""
-        return self.language.codec()
+        return self.language.new_tokenizer()
 
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, TrueState]:
-        """Read the prompts; one that the language cannot speak is a ValueError."""
         return self._predict(TrueState(tuple(self.language.state(prompt) for prompt in prompts)))
 
     def step(self, state: TrueState, tokens_N: Tensor) -> tuple[Step, TrueState]:
-        """One more token in every row."""
         rows = zip(state.rows, tokens_N.tolist(), strict=True)
         return self._predict(TrueState(tuple(self._after(row, token) for row, token in rows)))
 
     def _after(self, row: Any, token: int) -> Any:
         if row is None or token == self.language.eos:
             return None
-        if not self.language.chance(row, token) > 0.0:
+        if not self.language.probability(row, token) > 0.0:
             raise ValueError(
                 f"token {token} cannot come here: a transform or decoder has forced it, and the language has "
                 "no probabilities after it"
@@ -221,7 +212,7 @@ class TrueModel(Abilities):
 
     def _chances(self, row: Any) -> Probabilities:
         if row is not None:
-            return self.language.chances(row)
+            return self.language.probabilities(row)
         ended = np.zeros(self.vocab_size)
         ended[self.language.eos] = 1.0
         return ended

@@ -25,8 +25,7 @@ from unspool.data.examples import Pairs, Texts
 from unspool.data.known_languages import LANGUAGES
 from unspool.data.known_languages.known_language import FullSupport, KnownLanguage
 from unspool.data.known_languages.tasks import TASKS
-from unspool.data.reading import OnProgress
-from unspool.data.rows import Data, Row
+from unspool.data.rows import Data, OnProgress, Row
 from unspool.tokenization.tokenizer import Tokenizer
 
 MAX_DRAWS = 10_000
@@ -74,10 +73,10 @@ class SyntheticData(Checked, Data):
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageData(SyntheticData):
-    """Sentences of a language with known probabilities and a vocabulary of its own: no [tokenizer]."""
+    """Sentences of a language with known probabilities; it brings its vocabulary, without [tokenizer]."""
 
     language: dict[str, Any] = field(default_factory=lambda: {"kind": "zipf_markov"})
-    """Its kind, and those of its settings that differ from the defaults."""
+    """Its kind, and the settings that differ from their defaults."""
     noise: float = number(0.0, at_least=0, below=1)
     """The probability that a token is drawn at random; above 0 no sentence is impossible."""
 
@@ -90,15 +89,14 @@ class LanguageData(SyntheticData):
 
     @cached_property
     def known(self) -> KnownLanguage[Any]:
-        """The language."""
         return FullSupport(self._noiseless, self.noise) if self.noise else self._noiseless
 
     @cached_property
     def _noiseless(self) -> KnownLanguage[Any]:
         return choose(LANGUAGES, self.language, "data.language")
 
-    def codec(self) -> Tokenizer:
-        return self.known.codec()
+    def new_tokenizer(self) -> Tokenizer:
+        return self.known.new_tokenizer()
 
     def sample_row(self, rng: Random, part: str) -> Row:  # noqa: ARG002
         return (self.known.spell(self.known.sample(rng)),)
@@ -109,7 +107,7 @@ class TaskData(SyntheticData):
     """Pairs of a tiny task with one right answer."""
 
     task: dict[str, Any] = field(default_factory=lambda: {"kind": "copy"})
-    """Its kind, and those of its settings that differ from the defaults."""
+    """Its kind, and the settings that differ from their defaults."""
 
     row_format = Pairs()
 
@@ -119,7 +117,6 @@ class TaskData(SyntheticData):
 
     @cached_property
     def known(self) -> Any:
-        """The task."""
         return choose(TASKS, self.task, "data.task")
 
     def sample_row(self, rng: Random, part: str) -> Row:

@@ -1,13 +1,13 @@
-"""A language of words with several senses: a hidden chain of senses is heard as a chain of words.
+"""A language of words with several senses: a hidden Markov chain of senses, each written as its word.
 
     p(s′ | s) = (1 − q)·[(1 − δ)·near(s′ | s) + δ·far(s′ | s)],   p(EOS | s) = q,   y_t = the word of s_t
     b_t(s) ∝ 1[s is a sense of y_t] · Σ_{s⁻} b_{t−1}(s⁻) p(s | s⁻)
     p(y | y₁ … y_t) = Σ_s b_t(s) Σ_{s′ a sense of y} p(s′ | s)
 
-Every word has one to `most_senses` senses, each in another topic. What may follow a sense is a few senses of
-its own topic (near) and a few of others (far), of Zipfian weights: a word with two senses is heard in two
-kinds of context, and what follows it depends on which was meant. b, the belief in each sense, is the forward
-algorithm.
+Every word has one to `most_senses` senses, each in another topic. A sense is followed by a few senses of its
+topic (near) or a few of other topics (far), with Zipfian weights. A word with two senses therefore occurs in
+two kinds of context, and the next word depends on its sense. The forward algorithm computes b, the belief in
+each sense.
 
 Paper: Rabiner 1989, section III.A, equations 19–21 (papers.bib: rabiner1989tutorial), with b = α normalised.
 
@@ -34,10 +34,10 @@ FIRST_WORD_ID = len(SPECIALS)
 
 @dataclass(frozen=True, eq=False)
 class Belief:
-    """How probable each sense of the last word is; before the first word, of every sense to come."""
+    """Probabilities of the senses of the last word; before the first word, of all possible first senses."""
 
     senses: NDArray[np.int64]
-    chances: Probabilities
+    probabilities: Probabilities
     started: bool
 
 
@@ -46,23 +46,23 @@ class SenseChain(Checked, KnownLanguage[Belief]):
     """Words w0 … with one to four senses. Senses have numbers; `forms` and `topic_of` are indexed by them."""
 
     word_count: int = integer(200, at_least=1)
-    """How many words there are."""
+    """Number of words."""
     topics: int = integer(8, at_least=1)
-    """How many topics there are; a sense belongs to one."""
+    """Number of topics; a sense belongs to one."""
     most_senses: int = integer(4, at_least=1)
-    """The most senses of a word."""
+    """Maximum senses of a word."""
     near: int = integer(8, at_least=1)
-    """The most senses of its own topic that may follow a sense."""
+    """Maximum senses of the same topic that may follow a sense."""
     far: int = integer(4, at_least=1)
-    """The most senses of other topics that may follow a sense."""
+    """Maximum senses of other topics that may follow a sense."""
     drift: float = number(0.1, at_least=0, below=1)
     """The probability of leaving the topic."""
     decay: float = number(1.0, at_least=0)
-    """How fast the senses that may follow grow improbable."""
+    """Exponent of the Zipfian weights of the following senses."""
     stop: float = number(0.1, above=0, at_most=1, advice="With 0 no sentence would end.")
     """The probability that the sentence ends after a word: it has 1 / stop words on average."""
     seed: int = 0
-    """Of the language, not of the sentences that are drawn from it."""
+    """Seed of the language; sentences are drawn with another one."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -76,27 +76,26 @@ class SenseChain(Checked, KnownLanguage[Belief]):
 
     @cached_property
     def words(self) -> tuple[str, ...]:
-        """Special tokens, then w0 …"""
         digits = len(str(self.word_count - 1))
         return (*SPECIALS, *(f"w{number:0{digits}}" for number in range(self.word_count)))
 
     def start(self) -> Belief:
-        """The first sense may be any."""
+        """Every sense is equally probable at first."""
         count = len(self.forms)
         return Belief(np.arange(count), np.full(count, 1.0 / count), started=False)
 
     def after(self, state: Belief, token: int) -> Belief:
         """One step of the forward algorithm."""
-        senses, chances = self._coming(state)
+        senses, probabilities = self._coming(state)
         heard = self.forms[senses] == token
         meant, inverse = np.unique(senses[heard], return_inverse=True)
-        sums = np.bincount(inverse, weights=chances[heard], minlength=len(meant))
+        sums = np.bincount(inverse, weights=probabilities[heard], minlength=len(meant))
         return Belief(meant, sums / sums.sum(), started=True)
 
-    def chances(self, state: Belief) -> Probabilities:
-        """Every sense that may come, added to its word."""
-        senses, chances = self._coming(state)
-        heard = np.bincount(self.forms[senses], weights=chances, minlength=self.vocab_size)
+    def probabilities(self, state: Belief) -> Probabilities:
+        """The probabilities of all senses that may come next, summed by word."""
+        senses, probabilities = self._coming(state)
+        heard = np.bincount(self.forms[senses], weights=probabilities, minlength=self.vocab_size)
         row: Probabilities = heard.astype(np.float64, copy=False)
         row[EOS_ID] = self.stop if state.started else 0.0
         return row
@@ -107,11 +106,11 @@ class SenseChain(Checked, KnownLanguage[Belief]):
     def sample_senses(self, random: Random) -> tuple[int, ...]:
         """The senses of a sentence: its words are their `forms`."""
         following, sums = self._lists
-        said = [random.randrange(len(self.forms))]
+        senses = [random.randrange(len(self.forms))]
         while random.random() >= self.stop:
-            sense = said[-1]
-            said.append(following[sense][bisect_right(sums[sense], random.random())])
-        return tuple(said)
+            sense = senses[-1]
+            senses.append(following[sense][bisect_right(sums[sense], random.random())])
+        return tuple(senses)
 
     @property
     def forms(self) -> NDArray[np.int64]:
@@ -124,11 +123,11 @@ class SenseChain(Checked, KnownLanguage[Belief]):
         return self._senses[1]
 
     def _coming(self, state: Belief) -> tuple[NDArray[np.int64], Probabilities]:
-        """Senses that may come next and their probabilities; a sense may be there several times."""
+        """Senses that may come next and their probabilities; a sense may occur several times."""
         if not state.started:
-            return state.senses, state.chances
-        following, chances = self._following
-        shares = state.chances[:, None] * chances[state.senses] * (1.0 - self.stop)
+            return state.senses, state.probabilities
+        following, probabilities = self._following
+        shares = state.probabilities[:, None] * probabilities[state.senses] * (1.0 - self.stop)
         return following[state.senses].ravel(), shares.ravel()
 
     @cached_property
@@ -146,13 +145,13 @@ class SenseChain(Checked, KnownLanguage[Belief]):
 
     @cached_property
     def _following(self) -> tuple[NDArray[np.int64], Probabilities]:
-        """What may follow each sense and how probably, (senses, near + far) each; what is missing has 0."""
+        """Senses that may follow each sense, and their probabilities: (senses, near + far), padded with 0."""
         random = Random(f"what follows in {self.seed}")
         everything = range(len(self.forms))
         inside = [[s for s in everything if self.topic_of[s] == topic] for topic in range(self.topics)]
         outside = [[s for s in everything if self.topic_of[s] != topic] for topic in range(self.topics)]
         following = np.zeros((len(everything), self.near + self.far), dtype=np.int64)
-        chances = np.zeros((len(everything), self.near + self.far))
+        probabilities = np.zeros((len(everything), self.near + self.far))
         drift = self.drift if self.topics > 1 else 0.0
         for sense in everything:
             topic = self.topic_of[sense]
@@ -161,14 +160,14 @@ class SenseChain(Checked, KnownLanguage[Belief]):
                 count = min(most, len(pool))
                 if count:
                     following[sense, at : at + count] = random.sample(pool, count)
-                    chances[sense, at : at + count] = share * zipf(count, self.decay)
-        return following, chances
+                    probabilities[sense, at : at + count] = share * zipf(count, self.decay)
+        return following, probabilities
 
     @cached_property
     def _lists(self) -> tuple[list[list[int]], list[list[float]]]:
-        following, chances = self._following
-        possible = [row > 0.0 for row in chances]
+        following, probabilities = self._following
+        possible = [row > 0.0 for row in probabilities]
         return (
             [row[kept].tolist() for row, kept in zip(following, possible, strict=True)],
-            [cumulative_sums(row[kept]).tolist() for row, kept in zip(chances, possible, strict=True)],
+            [cumulative_sums(row[kept]).tolist() for row, kept in zip(probabilities, possible, strict=True)],
         )

@@ -26,7 +26,6 @@ class Addition(Checked):
     """Whether the sum's last digit is written first."""
 
     def pair(self, random: Random) -> tuple[str, str]:
-        """Sample a source and its target."""
         a, b = (random.randrange(10 ** random.randint(1, self.digits)) for _ in range(2))
         return f"{a}+{b}", str(a + b)[::-1] if self.right_to_left else str(a + b)
 
@@ -73,7 +72,6 @@ class Dates(Checked):
             raise ValueError(f"first_year is {self.first_year}, but last_year is {self.last_year}")
 
     def pair(self, random: Random) -> tuple[str, str]:
-        """Sample a source and its target."""
         first = date(self.first_year, 1, 1)
         days = (date(self.last_year + 1, 1, 1) - first).days
         day = first + timedelta(days=random.randrange(days))
@@ -124,7 +122,6 @@ class SymbolTask(Checked):
         return row
 
     def pair(self, random: Random) -> tuple[str, str]:
-        """Sample a source and its target."""
         length = random.randint(self.shortest, self.longest)
         row = [random.randrange(self.symbols) for _ in range(length)]
         return " ".join(map(str, row)), " ".join(map(str, self.answer(row)))

@@ -1,12 +1,12 @@
-"""A Markov language whose words follow Zipf's law, and where few words can follow: its rows are hashed.
+"""A Markov language whose words follow Zipf's law and have few successors, which a hash determines.
 
     p(y | c) = (1 − q) · Σ_{k ≤ K(c)} w_k · 1[t(c, k) = y] / Σ_{k ≤ K(c)} w_k,   w_k = k^(−b)
     p(EOS | c) = q, but 0 before the first word
 
 c is the last word (order 1) or the last two (order 2), with BOS before the first. t(c, k) is the Zipf
 quantile of a hash of (seed, c, k), so that a word's probability is Zipf's, averaged over all contexts. K(c)
-is hashed, too, and log-uniform from 1 to `branching` (its most, where a sentence begins): many contexts leave
-one or two words, some leave many. No table is kept.
+is hashed, too, and log-uniform from 1 to `branching` (at the start of a sentence `branching`): many contexts
+have one or two successors, some have many. No table is kept.
 
 Papers: Shannon 1948, section 3 (papers.bib: shannon1948mathematical), for words that depend on the last one
 or two; Zipf 1949 (papers.bib: zipf1949human); the hash is the finaliser of Java's SplitMix64, a generator of
@@ -61,19 +61,19 @@ class ZipfMarkov(Checked, KnownLanguage[tuple[int, ...]]):
     """Words w0 … of a Zipfian Markov chain. The state is the context."""
 
     word_count: int = integer(1_000, at_least=1)
-    """How many words there are."""
+    """Number of words."""
     order: Literal[1, 2] = integer(2, at_least=1, at_most=2)
-    """How many words a context has."""
+    """Number of words in a context."""
     branching: int = integer(32, at_least=1)
-    """The most words that can follow a context."""
+    """Maximum words that can follow a context."""
     exponent: float = number(1.0, at_least=0)
-    """Of Zipf's law."""
+    """Exponent of Zipf's law."""
     decay: float = number(1.0, at_least=0)
-    """How fast the words that can follow grow improbable."""
+    """Exponent of the weights of the following words."""
     stop: float = number(0.1, above=0, at_most=1, advice="With 0 no sentence would end.")
     """The probability that the sentence ends after a word: it has 1 / stop words on average."""
     seed: int = 0
-    """Of the language, not of the sentences that are drawn from it."""
+    """Seed of the language; sentences are drawn with another one."""
 
     @cached_property
     def words(self) -> tuple[str, ...]:
@@ -82,21 +82,21 @@ class ZipfMarkov(Checked, KnownLanguage[tuple[int, ...]]):
         return (*SPECIALS, *(f"w{rank:0{digits}}" for rank in range(self.word_count)))
 
     def start(self) -> tuple[int, ...]:
-        """BOS, as often as the order says."""
+        """`order` times BOS."""
         return (BOS_ID,) * self.order
 
     def after(self, state: tuple[int, ...], token: int) -> tuple[int, ...]:
         return (*state, token)[-self.order :]
 
-    def chances(self, state: tuple[int, ...]) -> Probabilities:
+    def probabilities(self, state: tuple[int, ...]) -> Probabilities:
         row: Probabilities = self.rows(np.array([state]))[0]
         return row
 
     def rows(self, contexts_NC: NDArray[np.integer]) -> Probabilities:
         """The rows of many contexts of `order` tokens, (N, V); also of those that no sentence reaches."""
-        tokens_NK, chances_NK = self.followers(contexts_NC)
+        tokens_NK, p_NK = self.followers(contexts_NC)
         rows_NV = np.zeros((len(tokens_NK), self.vocab_size))
-        np.add.at(rows_NV, (np.arange(len(tokens_NK))[:, None], tokens_NK), chances_NK)
+        np.add.at(rows_NV, (np.arange(len(tokens_NK))[:, None], tokens_NK), p_NK)
         rows_NV[:, EOS_ID] = self._stops(contexts_NC)
         return rows_NV
 
@@ -113,22 +113,21 @@ class ZipfMarkov(Checked, KnownLanguage[tuple[int, ...]]):
         return tokens_NK, weights_NK
 
     def sample(self, random: Random) -> tuple[int, ...]:
-        """Word after word: how many can follow, which of them it is, and whether it was the last."""
+        """Draw word after word: the number of possible ones, one of them, and whether the sentence ends."""
         counts, sums, quantiles = self._lists
-        said: list[int] = []
+        sentence: list[int] = []
         context = self.start()
         while True:
             hashed = self._hash(context)
-            count = 1 + bisect_right(counts, _to_uniform(mix(hashed))) if said else self.branching
+            count = 1 + bisect_right(counts, _to_uniform(mix(hashed))) if sentence else self.branching
             rank = bisect_right(sums, random.random() * sums[count - 1], 0, count - 1)
             drawn = mix((hashed + (rank + 1) * GOLDEN) & MASK)
-            said.append(FIRST_WORD_ID + bisect_right(quantiles, _to_uniform(drawn)))
+            sentence.append(FIRST_WORD_ID + bisect_right(quantiles, _to_uniform(drawn)))
             if random.random() < self.stop:
-                return tuple(said)
-            context = self.after(context, said[-1])
+                return tuple(sentence)
+            context = self.after(context, sentence[-1])
 
     def mean_length(self) -> float:
-        """Words in a sentence, on average."""
         return 1.0 / self.stop
 
     def _stops(self, contexts_NC: NDArray[np.integer]) -> Probabilities:
@@ -150,7 +149,7 @@ class ZipfMarkov(Checked, KnownLanguage[tuple[int, ...]]):
 
     @cached_property
     def _counts(self) -> Probabilities:
-        """Where a uniform number leaves one more word: K(c) = ⌊(branching + 1)^u⌋, without powers."""
+        """Thresholds of u at which K(c) = ⌊(branching + 1)^u⌋ grows by one."""
         return np.log(np.arange(2, self.branching + 1)) / math.log(self.branching + 1)
 
     @cached_property

@@ -25,7 +25,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from unspool.data.reading import no_progress
+from unspool.data.rows import no_progress
 from unspool.integrations.loading import RAY
 from unspool.integrations.ray.corpus_blocks import Block, block_lines, corpus_blocks
 from unspool.io import new_file

@@ -21,8 +21,7 @@ from unspool.lab.small_models import (
 )
 from unspool.models.key_elimination import costs, with_keys, without_keys
 from unspool.models.rnn_models import RNNSeq2SeqConfig
-from unspool.objectives.attention_losses import distance, entropy
-from unspool.objectives.dependency_heads import pad_rows
+from unspool.objectives.attention_losses import distance, entropy, pad_rows
 from unspool.plots.seeds import bars, chart, lines
 
 CONTEXTS = {"fixed": "last", "attention": "additive"}

@@ -207,7 +207,7 @@ REWARD = f"{__name__}:possible"
 @cache
 def _truth() -> tuple[Agreement, Any]:
     truth = Agreement(**LANGUAGE)
-    return truth, truth.codec()
+    return truth, truth.new_tokenizer()
 
 
 def possible(output: str, reference: str) -> float:  # noqa: ARG001

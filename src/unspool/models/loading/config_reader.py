@@ -29,7 +29,6 @@ class ConfigReader:
     """Key → its name in the file, if that differs: GGUF has "llama.block_count" for num_hidden_layers."""
 
     def name(self, key: str) -> str:
-        """The name of a key in the file."""
         return self.names.get(key, key)
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -37,7 +36,6 @@ class ConfigReader:
         return self.values.get(self.name(key), default)
 
     def has(self, key: str) -> bool:
-        """True if the key is present and not null."""
         return self.get(key) is not None
 
     def integer(self, key: str, default: int | None = None) -> int:

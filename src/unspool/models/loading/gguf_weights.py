@@ -121,14 +121,12 @@ _LARGEST_GEMMAS = {"gemma2": 46, "gemma3": 62}
 def load_gguf(
     file: GGUFFile, tokenizer: TokenizerLike | None = None, weights: WeightFormat = "float32"
 ) -> TransformerLM:
-    """The model of a GGUF file."""
     config, layout = read_gguf_config(file)
     model: TransformerLM = build_model(config, file, layout, tokenizer, weights)
     return model
 
 
 def read_gguf_config(file: GGUFFile) -> ConfigAndLayout:
-    """The model configuration and weight layout of a GGUF file."""
     general = ConfigReader(file.label, file.metadata)
     if general.get("split.count", 1) != 1:
         raise ValueError(f"{file.label}: a split file; merge its parts with llama.cpp's gguf-split --merge")

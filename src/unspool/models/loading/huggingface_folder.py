@@ -37,7 +37,6 @@ EMBEDDING_COPIES = r"(.*\.)?(encoder|decoder)\.embed_tokens\.weight"
 def load_huggingface(
     folder: Path, tokenizer: TokenizerLike | None = None, weights: WeightFormat = "float32"
 ) -> TransformerLM | TransformerSeq2Seq:
-    """The model of a folder."""
     config, layout = read_huggingface_config(folder)
     source = open_safetensors(folder)
     layout = _without_prefix(source, layout)

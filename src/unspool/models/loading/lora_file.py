@@ -89,7 +89,6 @@ def load_adapters(model: Any, path: str | PathLike[str]) -> None:
 
 
 def lora_settings(model: nn.Module) -> LoRA:
-    """The LoRA settings of the adapters that a model has."""
     adapters = find_adapters(model)
     first = next(iter(adapters.values()))
     rank = first.lora_a.shape[0]

@@ -28,7 +28,6 @@ SOFTCAP_KEY = "final_logit_softcapping"
 
 
 def output_matrix_of_gguf(file: GGUFFile) -> Tensor | None:
-    """The output matrix of a GGUF file in float32."""
     name = next((name for name in GGUF_NAMES if name in file.tensors), None)
     if name is None or any(key.endswith(SOFTCAP_KEY) for key in file.metadata):
         return None

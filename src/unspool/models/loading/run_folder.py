@@ -72,7 +72,6 @@ def load_run_tokenizer(folder: Path) -> Tokenizer | None:
 
 
 def run_config(folder: Path) -> Any:
-    """The model configuration of a run folder."""
     path = folder / CONFIG
     content = dict(read_json_object(path))
     version = f"{content.pop('format', None)!r} {content.pop('version', None)!r}"

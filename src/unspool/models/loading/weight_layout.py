@@ -132,7 +132,7 @@ def plan_tensors(
 def _parts(
     c: TransformerShape, name: str, shape: tuple[int, ...], layout: WeightLayout
 ) -> tuple[SourcePart, ...]:
-    if name in layout.names:  # "head.bias", a vector of its own in BART
+    if name in layout.names:  # "head.bias", a separate vector in BART
         return (SourcePart(layout.names[name][0], shape, is_row=True),)
     path, _, kind = name.rpartition(".")
     module = re.sub(r"\bblocks\.\d+", "blocks.{}", path.removesuffix(".words"))

@@ -167,7 +167,6 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 def parse_dtype(dtype: str | torch.dtype) -> torch.dtype:
-    """The torch dtype of that name."""
     parsed = DTYPES.get(dtype) if isinstance(dtype, str) else dtype
     if not isinstance(parsed, torch.dtype) or parsed not in DTYPES.values():
         raise ValueError(

@@ -7,7 +7,7 @@ from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import FastAPI, Query, Request
 from pydantic import Field
@@ -18,14 +18,15 @@ from unspool.evaluate.rating import RatingSet, report
 from unspool.interfaces import Decoder, StepModel
 from unspool.lab.results import Finding
 from unspool.serve.api_error import ApiError
-from unspool.serve.generation import Emit
+from unspool.serve.generation import Emit, check_decoder
 from unspool.serve.guard import App, Receive, Send, is_owner
-from unspool.serve.request_base import Int64, StrictModel, TokenId
-from unspool.serve.request_decoder import check_decoder
-from unspool.serve.request_log import record_of
-from unspool.serve.server import Server
-from unspool.serve.shared_model import SharedModel
+from unspool.serve.metrics import record_of
+from unspool.serve.requests import Int64, StrictModel, TokenId
+from unspool.serve.scheduler import SharedModel
 from unspool.serve.streaming import ModelTask, cancel_on_disconnect
+
+if TYPE_CHECKING:
+    from unspool.serve.server import Server
 
 TIMEOUT_SECONDS = 60.0
 """Time limit of a page request."""
@@ -142,7 +143,7 @@ class RatingRoutes:
 
 
 def _own_name(rater: str, request: Request) -> str:
-    """The name under which answers are saved: with API keys, nobody can answer in the name of another key."""
+    """The name under which answers are saved; it includes the API key, which prevents impersonation."""
     owner = record_of(request).owner
     return f"{rater.strip()[:60]}@{owner}" if owner else rater
 
@@ -151,22 +152,22 @@ class LabRoutes:
     """Routes of the view Lab: claims with verdicts, and their figures."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
-        self._findings = {it.claim.name: it for it in findings}
+        self._findings = {finding.claim.name: finding for finding in findings}
         self._drawing = threading.Lock()  # matplotlib draws one figure at a time
 
     def claims(self) -> list[dict[str, Any]]:
         """GET /playground/lab: all claims, without single results."""
         records = []
-        for it in self._findings.values():
-            record = it.record()
+        for finding in self._findings.values():
+            record = finding.record()
             seeds = [result["seed"] for result in record.pop("results")]
             records.append(
                 {
                     **record,
-                    "plan": it.claim.plan(),
-                    "limits": it.claim.limits,
+                    "plan": finding.claim.plan(),
+                    "limits": finding.claim.limits,
                     "seeds": seeds,
-                    "stale": it.is_stale,
+                    "stale": finding.is_stale,
                 }
             )
         return records
@@ -198,7 +199,7 @@ class PageRoutes:
         """GET /playground/about: the models, and which views exist."""
         ratings = self._content.ratings
         return {
-            "models": [_card(name, it.model) for name, it in self._server.schedulers.items()],
+            "models": [_card(name, scheduler.model) for name, scheduler in self._server.schedulers.items()],
             "ratings": None if ratings is None else str(ratings.folder),
             "lab": bool(self._content.findings),
         }
@@ -206,13 +207,15 @@ class PageRoutes:
     async def next_token(self, body: NextTokenRequest, request: Request) -> dict[str, Any]:
         """POST /playground/next-token: the next-token distribution, and what decoders keep of it."""
         parsed = [self._parse(spec) for spec in body.decoders]
-        decoders = [it for it in parsed if not isinstance(it, DecoderView)]
+        decoders = [view for view in parsed if not isinstance(view, DecoderView)]
         view = partial(
             next_token, prompt=body.prompt, tokens=body.tokens, decoders=decoders, count=body.count
         )
         record = await self._run(body.model, view, request)
         views = iter(record["decoders"])
-        record["decoders"] = [asdict(it) if isinstance(it, DecoderView) else next(views) for it in parsed]
+        record["decoders"] = [
+            asdict(view) if isinstance(view, DecoderView) else next(views) for view in parsed
+        ]
         return record
 
     async def beam_tree(self, body: BeamTreeRequest, request: Request) -> dict[str, Any]:
@@ -258,7 +261,6 @@ class PageRoutes:
 
 
 def add_routes(app: FastAPI, server: Server, content: PageContent) -> None:
-    """Add all routes of the page."""
     page = PageRoutes(server, content)
     app.get("/playground/about")(page.about)
     app.post("/playground/next-token")(page.next_token)
@@ -330,7 +332,6 @@ class StaticFiles:
         self.files = {name: (CONTENT_TYPES[path.suffix], path.read_bytes()) for name, path in files.items()}
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """Send a file of the page, or pass the request to the application."""
         is_read = scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
         found = self.files.get(scope["path"]) if is_read else None
         if found is None:

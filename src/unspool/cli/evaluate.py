@@ -1,4 +1,4 @@
-"""`unspool evaluate texts`: measure the outputs of systems and compare them with the first."""
+"""`unspool evaluate texts | model | truth`: measure outputs of systems, a model, or decoders."""
 
 from __future__ import annotations
 
@@ -6,14 +6,23 @@ import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
-from math import isfinite
+from math import isfinite, log
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unspool.cli.decoders import add_decoders_option
 from unspool.cli.models import load_model
 from unspool.cli.output import Result, Table, print_message
-from unspool.cli.parser import add_model_options, add_seed_option, command, number, option
-from unspool.cli.texts import add_columns_option
+from unspool.cli.parser import (
+    CommandGroup,
+    add_model_argument,
+    add_model_options,
+    add_seed_option,
+    command,
+    number,
+    option,
+)
+from unspool.cli.texts import add_columns_option, add_reading_options, add_text_options, given_texts
 from unspool.data.records import Layout
 from unspool.evaluate.text_files import SystemOutputs, read_outputs, read_systems, shared_prompts
 
@@ -21,7 +30,8 @@ if TYPE_CHECKING:
     from unspool.evaluate.significance import Interval, PairedTest, SummedMeasure
     from unspool.evaluate.system_measures import SystemMeasures
 
-EXAMPLES = """examples:
+
+TEXTS_EXAMPLES = """examples:
   unspool evaluate texts answers.jsonl
   unspool evaluate texts beam.txt greedy.txt --references right.txt --json
   unspool evaluate texts nucleus.jsonl greedy.jsonl --model smollm2 --human people.jsonl --figure table.svg
@@ -46,7 +56,7 @@ approximate randomisation against the first system.
 
 
 @command(
-    EXAMPLES,
+    TEXTS_EXAMPLES,
     option("outputs", nargs="+", metavar="[NAME=]FILE", help="the outputs of a system"),
     option("--references", type=Path, metavar="FILE", help="reference outputs, line by line"),
     option("--prompts", type=Path, metavar="FILE", help="the prompts, line by line"),
@@ -77,7 +87,7 @@ def evaluate_texts(args: argparse.Namespace) -> Result:
     systems = read_systems(args.outputs, layout, warn=print_message)
     references = read_outputs(args.references, layout=layout, warn=print_message) if args.references else None
     human = read_outputs(args.human, "human", layout, warn=print_message) if args.human else None
-    _check(args, systems, references)
+    _check_texts(args, systems, references)
     functions = {name: _own_measure(name, references) for name in args.measure}
     prompts = [
         None
@@ -86,7 +96,7 @@ def evaluate_texts(args: argparse.Namespace) -> Result:
         for system in systems
     ]
     model = load_model(args) if args.model is not None else None
-    measures = _measure(args, systems, prompts, references, human, model)
+    measures = _measure_systems(args, systems, prompts, references, human, model)
     for name, function in functions.items():
         for measured, system in zip(measures, systems, strict=False):
             measured.add(name.rpartition(":")[2], function(system.texts))
@@ -102,7 +112,9 @@ def evaluate_texts(args: argparse.Namespace) -> Result:
     )
 
 
-def _check(args: argparse.Namespace, systems: list[SystemOutputs], references: SystemOutputs | None) -> None:
+def _check_texts(
+    args: argparse.Namespace, systems: list[SystemOutputs], references: SystemOutputs | None
+) -> None:
     if args.model is None and (args.human or args.tokens == "model"):
         raise ValueError("--human and --tokens model need --model")
     for system in systems:
@@ -134,7 +146,7 @@ def _own_measure(name: str, references: SystemOutputs | None) -> Callable[[Seque
     return measure
 
 
-def _measure(
+def _measure_systems(
     args: argparse.Namespace,
     systems: list[SystemOutputs],
     prompts: list[list[str] | None],
@@ -200,8 +212,8 @@ def _record(
         "texts": measures.texts,
         "empty": measures.empty,
         "measures": dict(measures.values),
-        "intervals": {name: [it.low, it.high] for name, it in intervals.items()},
-        "against_first": {name: asdict(it) for name, it in tests.items()},
+        "intervals": {name: [interval.low, interval.high] for name, interval in intervals.items()},
+        "against_first": {name: asdict(test) for name, test in tests.items()},
         "signatures": dict(measures.signatures),
         "notes": list(measures.notes),
     }
@@ -209,14 +221,17 @@ def _record(
 
 def _table(systems: Sequence[tuple[SystemMeasures, dict[str, Interval], dict[str, PairedTest]]]) -> Table:
     """A row per measure and a column per system."""
-    counts = (f"{it.texts}" + (f" ({it.empty} empty)" if it.empty else "") for it, _, _ in systems)
+    counts = (
+        f"{system.texts}" + (f" ({system.empty} empty)" if system.empty else "") for system, _, _ in systems
+    )
     rows = [["texts", *counts]]
-    for name in dict.fromkeys(name for it, _, _ in systems for name in it.values):
+    for name in dict.fromkeys(name for system, _, _ in systems for name in system.values):
         cells = (
-            _cell(it.values.get(name), interval.get(name), test.get(name)) for it, interval, test in systems
+            _cell(system.values.get(name), interval.get(name), test.get(name))
+            for system, interval, test in systems
         )
         rows.append([name, *cells])
-    return Table(["", *(it.system for it, _, _ in systems)], rows)
+    return Table(["", *(system.system for system, _, _ in systems)], rows)
 
 
 def _cell(value: float | None, interval: Interval | None, test: PairedTest | None) -> str:
@@ -240,10 +255,170 @@ def _draw(measures: list[SystemMeasures], intervals: list[dict[str, Interval]], 
     names = list(dict.fromkeys(name for measured in measures for name in measured.values))
     panels = {
         name: {
-            it.system: interval.get(name) or Interval(it.values[name], it.values[name], it.values[name], 1.0)
-            for it, interval in zip(measures, intervals, strict=True)
-            if name in it.values
+            measured.system: interval.get(name)
+            or Interval(measured.values[name], measured.values[name], measured.values[name], 1.0)
+            for measured, interval in zip(measures, intervals, strict=True)
+            if name in measured.values
         }
         for name in names
     }
     draw_intervals(panels, path)
+
+
+MODEL_EXAMPLES = """examples:
+  unspool evaluate model smollm2 --text book.txt --document file
+  unspool evaluate model runs/dates --text pairs.tsv --json --figure reliability.svg
+
+A run folder reads the columns and fields of a file as in training. Bits per byte compare models
+with different tokenizers; perplexities do not. ECE (expected calibration error) is the distance
+between confidence and accuracy of the most probable token; the figure is the reliability diagram.
+"""
+
+
+@command(
+    MODEL_EXAMPLES,
+    add_model_argument,
+    partial(add_text_options, required=True),
+    add_reading_options,
+    number("--bins", 15, "bins of confidence"),
+    figure=True,
+)
+def evaluate_model(args: argparse.Namespace) -> Result:
+    """Measure a model on a text: perplexity and calibration."""
+    from unspool.evaluate.confidence_calibration import token_calibration
+    from unspool.evaluate.teacher_forcing import perplexity
+    from unspool.plots.figures import draw_reliability
+
+    model = load_model(args)
+    sources, texts = given_texts(model, args)
+    try:
+        result = perplexity(model, texts, sources, context=args.context)
+        calibration = token_calibration(model, texts, sources, context=args.context, bins=args.bins)
+    except ValueError as error:
+        raise ValueError(f"{args.text}: {error}") from error
+    bits_per_byte = result.nats / log(2) / sum(len(text.encode()) for text in texts)
+    record = {
+        "texts": len(texts),
+        "tokens": result.tokens,
+        "perplexity": result.value,
+        "bits_per_byte": bits_per_byte,
+        "by_text": result.by_text,
+        "calibration": asdict(calibration),
+    }
+    null = calibration.null
+    lines = [
+        f"perplexity     {result.value:.3f}   of {result.tokens:,} tokens in {len(texts):,} texts",
+        f"bits per byte  {bits_per_byte:.4f}",
+        f"accuracy       {calibration.accuracy:.4f}   of the most probable token",
+        f"confidence     {calibration.confidence:.4f}   on average",
+        f"ECE            {calibration.ece:.4f}   in {args.bins} bins; largest gap {calibration.worst:.3f}",
+        f"  by chance    {null.low:.4f} to {null.high:.4f} for a perfectly calibrated model",
+    ]
+    return Result([record], lines, partial(draw_reliability, calibration))
+
+
+TRUTH_EXAMPLES = """examples:
+  unspool evaluate truth runs/language
+  unspool evaluate truth runs/language --decoder "Sample(TopP(0.9))" --decoder "Beam(4)" --json
+
+The run must be trained on a language of the package (data.kind = "language"), whose next-token
+probabilities are known for every prefix.
+
+columns:
+  precision, recall   share of the kept tokens that are possible, and of the possible tokens that are kept
+  mass lost           probability of the possible tokens that are not kept
+  TV, KL, reverse KL  distance between the sampled distribution and the truth
+  texts possible      generated texts that the language can produce
+  text recall         share of the language that they cover
+Decoders that rank whole texts (beams) have only the last two.
+"""
+TRUTH_DECODERS = ("Sample()", "Sample(TopP(0.9))", "Sample(TopK(40))", "Sample(MinP(0.1))", "Greedy()")
+TRUTH_COLUMNS = (
+    "precision",
+    "recall",
+    "mass lost",
+    "TV",
+    "KL",
+    "reverse KL",
+    "texts possible",
+    "text recall",
+)
+MAX_TRUTH_TOKENS = 256
+"""For models with an unlimited context."""
+
+
+@command(
+    TRUTH_EXAMPLES,
+    add_model_argument,
+    add_decoders_option,
+    number("--sentences", 100, "sentences of the language"),
+    number("--texts", 200, "texts to generate per decoder"),
+    add_seed_option,
+    json="one JSON object per decoder",
+)
+def evaluate_truth(args: argparse.Namespace) -> Result:
+    """Compare decoders with the exact probabilities of a language."""
+    import unspool as us
+    from unspool.diagnose.evaluation_texts import find_language
+
+    decoders = {spec: us.parse(spec) for spec in args.decoder or TRUTH_DECODERS}
+    model = load_model(args)
+    language = find_language(model, Path(args.model), warn=print_message)
+    if language is None:
+        raise ValueError(
+            f'{args.model} was not trained on the words of a language of the package (data.kind = "language")'
+        )
+    results = {}
+    for name, decoder in decoders.items():
+        try:
+            results[name] = _measure_decoder(decoder, model, language, args)
+        except ValueError as error:
+            print_message(f"{name}: {error}")
+    table = Table(
+        ["decoder", *TRUTH_COLUMNS], [[name, *_truth_cells(result)] for name, result in results.items()]
+    )
+    return Result(
+        ({"decoder": name, **result} for name, result in results.items()),
+        [table] if results else [],
+        status=0 if len(results) == len(decoders) else 2,
+    )
+
+
+def _measure_decoder(decoder: Any, model: Any, language: Any, args: argparse.Namespace) -> dict[str, Any]:
+    import unspool as us
+    from unspool.evaluate.known_truth import decoder_truth, text_truth
+
+    tokens = None
+    if isinstance(decoder, us.Greedy | us.Sample):
+        tokens = asdict(decoder_truth(decoder, model, language, sentences=args.sentences, seed=args.seed))
+    length = MAX_TRUTH_TOKENS if model.context is None else model.context - 1
+    n = args.texts
+    if not isinstance(decoder, us.Sample):  # Greedy gives one text, a beam as many as it is wide
+        n = min(args.texts, getattr(decoder, "width", 1))
+    output = us.generate(model, [language.bos], decoder, n=n, max_new_tokens=length, seed=args.seed)
+    outputs = output if isinstance(output, list) else [output]
+    return {"tokens": tokens, "texts": asdict(text_truth([output.tokens for output in outputs], language))}
+
+
+def _truth_numbers(result: dict[str, Any]) -> list[float | None]:
+    """The numbers of a decoder in the order of TRUTH_COLUMNS."""
+    tokens, texts = result["tokens"], result["texts"]
+    first: list[float | None] = [None] * 6
+    if tokens is not None:
+        support = tokens["support"]
+        first = [support["precision"], support["recall"], 1 - support["mass_recall"]]
+        first += [tokens["total_variation"], tokens["kl"], tokens["reverse_kl"]]
+    return [*first, texts["precision"], texts["recall"]]
+
+
+def _truth_cells(result: dict[str, Any]) -> list[str]:
+    *first, possible, recall = (
+        "–" if number is None else f"{number:.3f}" for number in _truth_numbers(result)
+    )
+    return [*first, f"{possible} of {result['texts']['texts']}", recall]
+
+
+COMMAND = CommandGroup(
+    "Measure texts, models and decoders, with confidence intervals.",
+    {"texts": evaluate_texts, "model": evaluate_model, "truth": evaluate_truth},
+)
