@@ -19,7 +19,17 @@ from unspool.decode.transforms.temperature import (
     QuadraticSmoothing,
     Temperature,
 )
-from unspool.decode.transforms.thresholds import XTC, Epsilon, Eta, Kappa, MinP, PLess, TopA, TopK, TopNSigma
+from unspool.decode.transforms.thresholds import (
+    XTC,
+    Epsilon,
+    Eta,
+    Kappa,
+    MinP,
+    PLess,
+    TopA,
+    TopK,
+    TopNSigma,
+)
 
 TRANSFORMS: dict[str, type] = {
     "AdaptiveP": AdaptiveP,
