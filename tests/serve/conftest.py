@@ -3,10 +3,8 @@ from functools import partial
 
 import pytest
 import torch
-import transformers
 
 import unspool as us
-from unspool.integrations.huggingface.loading import from_huggingface
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.serve.scheduler import BatchCall, Scheduler
 
@@ -36,6 +34,9 @@ def small_transformer(engine):
 
 
 def small_llama():
+    transformers = pytest.importorskip("transformers")
+    from unspool.integrations.huggingface.loading import from_huggingface
+
     torch.manual_seed(0)
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 20}
     ends = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
