@@ -8,8 +8,8 @@ Every engine runs in its own process. The engines take turns, round after round,
 a ratio is taken within a round (peers/rounds.py). Hugging Face and CTranslate2 come with the `bench` extra; llama.cpp,
 OpenVINO GenAI, ONNX Runtime GenAI and vLLM's CPU build with `make peers`. Missing engines are skipped with a message.
 
-Memory is that of the process after a text of 32 tokens; "own" excludes mapped files. "Load" starts after the imports, and "first token" is load + a prompt of 16 tokens + one token.
-"""
+Memory is that of the process after a text of 32 tokens; "own" excludes mapped files. "Load" starts after the imports,
+and "first token" is load + a prompt of 16 X"""
 
 from __future__ import annotations
 
