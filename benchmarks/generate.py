@@ -9,7 +9,8 @@ a ratio is taken within a round (peers/rounds.py). Hugging Face and CTranslate2 
 OpenVINO GenAI, ONNX Runtime GenAI and vLLM's CPU build with `make peers`. Missing engines are skipped with a message.
 
 Memory is that of the process after a text of 32 tokens; "own" excludes mapped files. "Load" starts after the imports,
-and "first token" is load + a prompt of 16 X"""
+and "first token" is load + a prompt of 16 tokens + one token. vLLM compiles for a minute or more at its first start.
+"""
 
 from __future__ import annotations
 
