@@ -35,6 +35,44 @@ def test_cached_code_is_loaded_without_importing_the_compiler(tmp_path, monkeypa
     assert run() == "2 1 False\n"
 
 
+CLOSURES = """
+import sys
+from unspool.engine.kernel import entry, kernel
+def times(factor):
+    @kernel
+    def power(x):
+        for _ in range(10):
+            {steps}
+        return x
+    def call(x):
+        return power(x) + power(x + 1)
+    call.__qualname__ = f"times_{{factor}}"  # the cache tells entries apart by their names
+    return entry(call)
+for factor in map(int, sys.argv[1:]):
+    def expected(x):
+        for _ in range(600):
+            x = x * factor % 1000003 + 1
+        return x
+    made = times(factor)
+    assert made(5) == expected(5) + expected(6), factor
+    print(sum(made.stats.cache_hits.values()))
+"""
+
+
+def test_closures_that_different_processes_compiled_are_told_apart(tmp_path, monkeypatch):
+    """They are too long to be inlined, and both are the first function of their name in their process."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kept"))
+    script = tmp_path / "script.py"
+    script.write_text(CLOSURES.format(steps="; ".join(["x = x * factor % 1000003 + 1"] * 60)))
+
+    def run(*factors):
+        command = [sys.executable, script, *factors]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    assert run("3") == run("7") == "0\n"
+    assert run("3", "7") == "1\n1\n"
+
+
 SMALL = """
 import warnings
 from unspool.engine.kernel import entry

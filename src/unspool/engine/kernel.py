@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import Parameter, Signature
+from secrets import token_hex
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -42,14 +43,25 @@ def kernel(function: F) -> F:
     A kernel does not count references. Do not return an array from a kernel to an entry or to a plain numba
     function: these would release a reference that nothing has taken.
     """
-    compiled: F = njit(**KERNEL_OPTIONS)(function)
+    compiled: F = njit(**KERNEL_OPTIONS)(_named_apart(function))
     return compiled
 
 
 def inline_kernel(function: F) -> F:
     """Like `kernel`, always inlined."""
-    compiled: F = njit(**KERNEL_OPTIONS, forceinline=True)(function)
+    compiled: F = njit(**KERNEL_OPTIONS, forceinline=True)(_named_apart(function))
     return compiled
+
+
+def _named_apart(function: F) -> F:
+    """Give a closure a name that no other has.
+
+    numba numbers functions of one name within a process. Entries on disk may come from different processes,
+    and the linker takes functions of one name and number in two entries for one function.
+    """
+    if function.__closure__ is not None:
+        function.__qualname__ += f".{token_hex(8)}"
+    return function
 
 
 def entry(function: F) -> F:
