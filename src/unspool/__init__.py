@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         Greedy as Greedy,
         MaskedDiffusion as MaskedDiffusion,
         MaskPredict as MaskPredict,
+        PromptLookup as PromptLookup,
         Sample as Sample,
         Speculative as Speculative,
         StochasticBeam as StochasticBeam,

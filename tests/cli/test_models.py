@@ -73,6 +73,13 @@ def test_a_draft_makes_it_speculative(unspool, monkeypatch, decoder):
         assert found["text"] == plain["text"]
 
 
+@pytest.mark.parametrize("second", [(), ("--weak", "bible-weak")])
+def test_drafts_may_be_looked_up_in_the_text(unspool, second):
+    plain = record(unspool(*BIBLE, *second, "--greedy")[1])
+    found = record(unspool(*BIBLE, *second, "--greedy", "--draft", "lookup")[1])
+    assert (found["text"], found["draft"]) == (plain["text"], "lookup")
+
+
 def test_a_draft_for_a_contrast(unspool):
     second = ("--weak", "bible-weak", "--greedy")
     plain = record(unspool(*BIBLE, *second)[1])

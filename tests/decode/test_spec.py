@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from unspool.decode.picks import ArgMax, BasisAware
-from unspool.decode.search import Greedy, Sample
+from unspool.decode.search import Greedy, PromptLookup, Sample, Speculative
 from unspool.decode.spec import TECHNIQUES, _evaluate, parse
 from unspool.decode.transforms import MinP, Temperature, TopK, TopP
 
@@ -65,6 +65,12 @@ def test_a_bare_name_is_a_call_without_arguments():
 def test_other_constructors_have_a_dot():
     assert parse("Sample(BasisAware.eta(0.02, rank=8))") == Sample(BasisAware.eta(0.02, rank=8))
     assert parse("Sample(BasisAware.nucleus(0.9))") == Sample(BasisAware.nucleus(0.9))
+
+
+def test_speculative_decoding_without_a_model_is_a_string():
+    decoder = Speculative(PromptLookup(4), TopP(0.9), length=8)
+    assert parse("Speculative(PromptLookup(4), TopP(0.9), length=8)") == parse(repr(decoder)) == decoder
+    assert parse("Speculative(PromptLookup)") == Speculative(PromptLookup())
 
 
 @pytest.mark.parametrize(

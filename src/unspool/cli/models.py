@@ -1,7 +1,8 @@
 """Loading the models of a command: --model, and the models that are combined with it.
 
 --weak MODEL     Contrast(model, weak): prefer tokens that the model rates higher than a weaker model does
---draft MODEL    Speculative(draft, …): the text of Greedy or the distribution of Sample, faster
+--draft MODEL    Speculative(draft, …): the text of Greedy or the distribution of Sample, faster; with
+                 --draft lookup the draft is PromptLookup()
 --guidance X     Guidance(model, X): classifier-free guidance towards the prompt
 """
 
@@ -16,9 +17,12 @@ from unspool import config
 from unspool.cli.output import print_message, status_line
 
 if TYPE_CHECKING:
+    from unspool.decode.search import PromptLookup
     from unspool.interfaces import Decoder, StepModel
 
 LOAD_OPTIONS = ("device", "dtype", "weights", "engine")
+LOOKUP = "lookup"
+"""The name of prompt lookup, in the place of a draft model."""
 
 
 def model_name(given: str | None) -> str:
@@ -79,8 +83,8 @@ def add_combination_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--draft",
         metavar="MODEL",
-        help="speculative decoding with this smaller model: faster, with the same text as Greedy, or the "
-        "same distribution as Sample (but other texts for the same seed)",
+        help="speculative decoding with this smaller model, or by prompt lookup (--draft lookup): faster, with "
+        "the same text as Greedy, or the same distribution as Sample (but other texts for the same seed)",
     )
     group = parser.add_argument_group("guidance", "Guidance(model): each step runs the model twice")
     group.add_argument(
@@ -101,8 +105,8 @@ class Models:
     guidance: float | None = None
     negative_prompt: str | None = None
 
-    def load(self, options: Mapping[str, Any]) -> tuple[StepModel, StepModel | None]:
-        """The combined model, and the draft model if there is one."""
+    def load(self, options: Mapping[str, Any]) -> tuple[StepModel, StepModel | PromptLookup | None]:
+        """The combined model, and the draft if there is one."""
         import unspool as us
 
         model = load_generator(self.model, options)
@@ -110,6 +114,8 @@ class Models:
             model = us.Contrast(model, load_generator(self.weak, options))
         if self.guidance is not None:
             model = us.Guidance(model, self.guidance, self.negative_prompt)
+        if self.draft == LOOKUP:
+            return model, us.PromptLookup()
         return model, None if self.draft is None else load_generator(self.draft, options)
 
     def check(self, decoder: Decoder) -> None:
@@ -117,14 +123,13 @@ class Models:
         if self.draft is not None:
             _rules(decoder)
 
-    def with_draft(self, decoder: Decoder, draft: StepModel | None) -> Decoder:
-        """The decoder itself, or with a draft model its speculative form."""
+    def with_draft(self, decoder: Decoder, draft: StepModel | PromptLookup | None) -> Decoder:
+        """The decoder itself, or with a draft its speculative form."""
         import unspool as us
 
         return decoder if draft is None else us.Speculative(draft, *_rules(decoder))
 
     def record(self) -> dict[str, Any]:
-        """The fields of a JSON record."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 

@@ -17,7 +17,7 @@ from unspool import config
 from unspool.decode.arguments import shown
 from unspool.decode.picks import PICKS, TAU_RULES, BasisAware
 from unspool.decode.ranking import RANKING
-from unspool.decode.search import SEARCHES, UTILITIES
+from unspool.decode.search import SEARCHES, UTILITIES, PromptLookup, Speculative
 from unspool.decode.transforms import TRANSFORMS
 from unspool.interfaces import Decoder
 from unspool.plugins import OBJECT_NAME, allow_code, import_plugin, is_plugin, one_line
@@ -27,6 +27,8 @@ CONSTRUCTORS: dict[str, Callable[..., Any]] = {
     **TECHNIQUES,
     "BasisAware.eta": BasisAware.eta,
     "BasisAware.nucleus": BasisAware.nucleus,
+    "PromptLookup": PromptLookup,
+    "Speculative": Speculative,
 }
 """Every name that a string may call."""
 PLUGIN_OR_STRING = re.compile(
@@ -40,7 +42,8 @@ CONTAIN_MODELS = {
     "EarlyExit": "generate(EarlyExit(model), …) in Python",
     "Ensemble": "generate(Ensemble((a, b)), …) in Python",
     "Guidance": "generate(Guidance(model, 1.5), …) in Python",
-    "Speculative": "--draft MODEL on the command line, Speculative(draft, …) in Python",
+    "Speculative": "--draft MODEL on the command line, Speculative(draft, …) in Python, "
+    "Speculative(PromptLookup(), …) without a model",
 }
 """Techniques that contain a model, which a string cannot describe, and what to write instead."""
 
@@ -134,7 +137,8 @@ def _evaluate(node: ast.expr, spec: str) -> Any:
 
 
 def _call(name: str, args: list[Any], named: dict[str, Any], spec: str) -> Any:
-    if name in CONTAIN_MODELS:
+    is_lookup = name == "Speculative" and bool(args) and isinstance(args[0], PromptLookup)
+    if name in CONTAIN_MODELS and not is_lookup:
         raise ValueError(f"{name} contains a model and cannot be a string: write {CONTAIN_MODELS[name]}")
     if name not in CONSTRUCTORS and is_plugin(name):
         constructor = import_plugin(name, "decoder")

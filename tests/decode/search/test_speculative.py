@@ -14,8 +14,10 @@ from unspool.decode.hypothesis import Job
 from unspool.decode.multinomial import Multinomial
 from unspool.decode.picks import ArgMax
 from unspool.decode.search import Greedy, Sample
+from unspool.decode.search.prompt_lookup import PromptLookup
+from unspool.decode.search.row_readers import IncrementalReader
 from unspool.decode.search.sampling import PromptStart
-from unspool.decode.search.speculative import IncrementalReader, Speculative
+from unspool.decode.search.speculative import Speculative
 from unspool.decode.transforms import RepetitionPenalty, Temperature
 from unspool.interfaces import Abilities
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
@@ -125,6 +127,122 @@ def test_sequences_have_exactly_the_models_distribution(length, transforms):
     assert chisquare([counts[cell] for cell in possible], expected).pvalue > 1e-3
     accepted, proposed = (sum(out.stats[key] for out in outs) for key in ("accepted", "proposed"))
     assert 0.2 < accepted / proposed < 0.9  # both ways out of the test were taken
+
+
+@pytest.mark.parametrize(
+    ("length", "transforms"), [(1, ()), (4, ()), (3, (square, cut_the_last_token)), (2, (seen_scores,))]
+)
+def test_sequences_that_were_looked_up_have_exactly_the_models_distribution(length, transforms):
+    draws, cells = 1500, list(itertools.product(range(3), repeat=4))
+    decoder = Speculative(PromptLookup(2, 1), *transforms, length=length)
+    outs = generate(STRONG, [0], decoder, max_new_tokens=4, n=draws, seed=12)
+    counts = Counter(out.tokens for out in outs)
+    p = {cell: sequence_probability(STRONG, transforms, cell) for cell in cells}
+    possible = [cell for cell in cells if p[cell] > 0]
+    assert set(counts) <= set(possible)
+    total = sum(p[cell] for cell in possible)
+    expected = [draws * p[cell] / total for cell in possible]
+    assert chisquare([counts[cell] for cell in possible], expected).pvalue > 1e-3
+    accepted, proposed = (sum(out.stats[key] for out in outs) for key in ("accepted", "proposed"))
+    assert 0.2 < accepted / proposed < 0.9
+
+
+TRANSFORMERS = {"compiled": LARGE, "torch": tiny(0, layers=3)}
+TRANSFORMERS["torch"].engine = "torch"
+
+
+@pytest.mark.parametrize("engine", TRANSFORMERS)
+@pytest.mark.parametrize("draft", [SMALL, LARGE, PromptLookup(2, 1), PromptLookup()])
+def test_whole_batches_have_the_greedy_texts(engine, draft):
+    model, prompts = TRANSFORMERS[engine], [[1, 2, 3] * 4, [7], [8, 9, 10, 8, 9], [5] * 9]
+    assert model.joining is not None
+    want = generate(model, prompts, Greedy(), max_new_tokens=24)
+    outs = generate(model, prompts, Speculative(draft, ArgMax(), length=5), max_new_tokens=24)
+    assert [out.tokens for out in outs] == [out.tokens for out in want]
+
+
+@dataclass(frozen=True)
+class CountedJoining(Abilities):
+    """A table model that notes how many rows and tokens each call extends."""
+
+    inner: TableModel
+    calls: list[tuple[int, int]]
+    context: int | None = None
+    tokenizer: None = None
+
+    @property
+    def vocab_size(self):
+        return self.inner.vocab_size
+
+    @property
+    def rewindable(self):
+        return self.inner.rewindable
+
+    @property
+    def joining(self):
+        return self
+
+    def start(self, prompts):
+        return self.inner.start(prompts)
+
+    def step(self, state, tokens_N):
+        raise AssertionError("rows are extended together")
+
+    def extend_rows(self, state, rows_M, tokens_MT):
+        self.calls.append(tuple(tokens_MT.shape))
+        return self.inner.extend_rows(state, rows_M, tokens_MT)
+
+    def rewind_rows(self, state, rows_M, tokens_M):
+        return self.inner.rewind_rows(state, rows_M, tokens_M)
+
+
+def test_the_rows_of_a_batch_are_drafted_and_verified_in_one_pass():
+    model, draft = CountedJoining(STRONG, []), CountedJoining(STRONG, [])
+    outs = generate(model, [[0], [1, 2], [2]], Speculative(draft, length=2), max_new_tokens=7, seed=3)
+    assert [out.stats["accepted"] for out in outs] == [4] * 3
+    # the first two drafts follow what the prompts predict, and the second two the token on top of them
+    assert model.calls == [(3, 2), (3, 3), (3, 1)]
+    assert draft.calls == [(3, 1), (3, 2), (3, 1)]
+
+
+def test_lookup_continues_the_last_occurrence_of_the_longest_ngram():
+    index = PromptLookup(3, 1).index([1, 2, 3, 4, 9, 2, 3, 5, 9, 1, 2, 3])
+    assert index.draft(3) == [4, 9, 2]  # of (1, 2, 3), not what came last after (2, 3)
+    index.extend([7, 2, 3])
+    assert index.draft(2) == [7, 2]  # after the last (2, 3)
+    index.extend([8])
+    assert index.draft(2) == []
+    assert PromptLookup(3, 2).index([5, 1, 5]).draft(2) == []
+    assert PromptLookup(3, 1).index([5, 1, 5]).draft(2) == [1, 5]
+    assert PromptLookup(3, 1).index([]).draft(2) == []
+
+
+def test_lookup_continues_a_loop_beyond_the_end():
+    assert PromptLookup().index([1, 2, 3, 1, 2, 3, 1, 2]).draft(7) == [3, 1, 2, 3, 1, 2, 3]
+    assert PromptLookup().index([4, 4, 4]).draft(4) == [4] * 4
+
+
+def test_lookup_drafts_less_after_a_rejection_and_more_after_success():
+    text = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]
+
+    def line(row):
+        following = (row[-1] + 1) % 12 if len(row) != 16 else 0
+        return [1.0 if token == following else 0.0 for token in range(12)]
+
+    model = Counting(TableModel(line), [])
+    out = generate(
+        model, [*text, 0, 1], Speculative(PromptLookup(), ArgMax(), length=4), max_new_tokens=12, seed=1
+    )
+    assert out.tokens == (2, 3, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
+    # 4 of 2, 3, 4, 5 is rejected, so two were accepted; 3, 0 is new; of 2, 3, 0 two are accepted; then 5, 6, 7
+    assert model.reads == [4, 1, 4, 4, 1]
+    assert out.stats == {"proposed": 10, "accepted": 7, "rounds": 5}
+
+
+@pytest.mark.parametrize("sizes", [(0,), (2, 3), (33,), (2.5,)])
+def test_ngram_sizes_are_checked(sizes):
+    with pytest.raises((ValueError, TypeError), match=r"PromptLookup\."):
+        PromptLookup(*sizes)
 
 
 def test_accepted_as_often_as_the_distributions_overlap():
@@ -350,6 +468,7 @@ def test_what_cannot_be_checked_is_refused():
 
 def test_repr_is_the_call():
     assert repr(Speculative(DRAFT)) == f"Speculative({DRAFT!r}, length=4)"
+    assert repr(Speculative(PromptLookup())) == "Speculative(PromptLookup(longest=3, shortest=2), length=4)"
     assert repr(Speculative(DRAFT, ArgMax(), length=2)) == f"Speculative({DRAFT!r}, ArgMax(), length=2)"
     assert Speculative(DRAFT, Multinomial()) == Speculative(DRAFT) != Speculative(DRAFT, length=5)
 

@@ -8,11 +8,12 @@ from unspool.decode.search.diverse_beam import DiverseBeam
 from unspool.decode.search.exact_search import ExactSearch
 from unspool.decode.search.masked_decoding import MaskedDiffusion, MaskPredict
 from unspool.decode.search.mbr import MBR, ChrF, TokenF1
+from unspool.decode.search.prompt_lookup import PromptLookup as PromptLookup
 from unspool.decode.search.sampling import Greedy, Sample
 from unspool.decode.search.speculative import Speculative as Speculative
 from unspool.decode.search.stochastic_beam import BeamSample, StochasticBeam
 
-# Speculative is missing: it contains a model, which a string cannot describe.
+# Speculative is missing: it may contain a model, which a string cannot describe.
 SEARCHES: dict[str, type] = {
     "Beam": Beam,
     "BeamSample": BeamSample,

@@ -1,26 +1,31 @@
-"""Speculative decoding: a small model drafts several tokens, and the large one verifies them in one pass.
+"""Speculative decoding: draft several tokens cheaply, and verify them in one pass of the model.
 
     x ~ q,  accepted with probability min(1, p(x)/q(x));  if rejected  x ~ max(0, p − q), normalised
 
 Leviathan et al. 2023, §2.3 and algorithm 1 (papers.bib: leviathan2023fast); Chen et al. 2023, algorithm 2
-(papers.bib: chen2023accelerating). p is the large model's distribution and q the draft's, both reshaped by
-the transforms; γ is `length`. The texts have exactly the distribution p; the draft only determines how many
+(papers.bib: chen2023accelerating). p is the model's distribution and q the draft's, both reshaped by the
+transforms; γ is `length`. The texts have exactly the distribution p; the draft only determines how many
 tokens a round yields, 1 to γ + 1. With ArgMax() as the pick, the text is that of greedy search. The same seed
 gives other texts than Sample; only their distribution is the same.
 
+A draft is a smaller model, or PromptLookup(), whose q is 1 for one token. After a rejection, a row drafts one
+token more from its text than were accepted, and after each round without one twice as many, up to γ. A draft
+may depend on all tokens before it.
+
 The notes of a hypothesis count the tokens `proposed` and `accepted`, and the `rounds`, each one pass of the
-large model. Rows are decoded one by one, because each accepts a different number of tokens. Stop conditions
-and stop strings apply to accepted tokens only.
+model. Models with `joining` read all rows that drafted the same number of tokens in one pass, others row
+after row. Stop conditions and stop strings apply to accepted tokens only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import takewhile
 from random import Random
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Protocol
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -31,7 +36,9 @@ from unspool.decode.multinomial import Multinomial, token_at
 from unspool.decode.picks import ArgMax
 from unspool.decode.prompts import tokens_left
 from unspool.decode.search.candidates import alternatives
-from unspool.decode.search.sampling import PromptStart, Sample, bind_transforms, reshape
+from unspool.decode.search.prompt_lookup import NgramIndex, PromptLookup
+from unspool.decode.search.row_readers import Reader, ReaderFactory
+from unspool.decode.search.sampling import Sample, bind_transforms, reshape
 from unspool.decode.transforms.scores import peaks
 from unspool.interfaces import Pick, Step, StepModel, Transform
 
@@ -41,13 +48,14 @@ class Speculative:
     """Speculative(draft, Temperature(0.8), length=4): the distribution of Sample(Temperature(0.8)),
     faster."""
 
-    draft: StepModel
+    draft: StepModel | PromptLookup
     sample: Sample
     length: int
 
-    def __init__(self, draft: StepModel, *rules: Transform | Pick, length: int = 4) -> None:
+    def __init__(self, draft: StepModel | PromptLookup, *rules: Transform | Pick, length: int = 4) -> None:
         advice = "It is the number of drafted tokens, usually 4."
-        _check_rewindable(draft, "the draft")
+        if not isinstance(draft, PromptLookup):
+            _check_rewindable(draft, "the draft")
         sample = Sample(*rules)
         if type(sample.pick) not in PICK_DISTRIBUTIONS:
             raise TypeError(
@@ -66,15 +74,20 @@ class Speculative:
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
         _check_rewindable(model, "the model")
-        check_parts((model, self.draft))
+        if not isinstance(self.draft, PromptLookup):
+            check_parts((model, self.draft))
+            self._check_context(self.draft, job)
+        return self._rounds(model, job, bind_transforms(self.sample.transforms, model, job))
+
+    @staticmethod
+    def _check_context(draft: StepModel, job: Job) -> None:
         for prompt, limit in zip(job.prompts, job.limits, strict=True):
-            free = tokens_left(self.draft, prompt)
+            free = tokens_left(draft, prompt)
             if free is not None and limit > free:
                 raise ValueError(
                     f"a prompt of {len(prompt)} tokens and {limit} new ones exceed the draft's context, "
-                    f"{self.draft.context}: reduce max_new_tokens, or use a draft with a longer context"
+                    f"{draft.context}: reduce max_new_tokens, or use a draft with a longer context"
                 )
-        return self._rounds(model, job, bind_transforms(self.sample.transforms, model, job))
 
     def _rounds(self, model: StepModel, job: Job, rules: tuple[Transform, ...]) -> Iterator[SearchStep]:
         pick = PICK_DISTRIBUTIONS[type(self.sample.pick)]
@@ -84,59 +97,80 @@ class Speculative:
             peaks(scores_1V)
             return scores_1V, pick(scores_1V)
 
-        prefills = [
-            (PromptStart(model, [prompt]), PromptStart(self.draft, [prompt])) for prompt in job.prompts
-        ]
+        readers = ReaderFactory(model, job)
+        drafters = self._drafters(model, job, distribution)
         for hypotheses in job.batches():
             rows = [
                 DraftedRow(
                     replace(hypothesis, notes={"proposed": 0, "accepted": 0, "rounds": 0}),
                     job.rng(hypothesis),
-                    *(IncrementalReader(prefill) for prefill in prefills[hypothesis.request]),
                 )
                 for hypothesis in hypotheses
             ]
+            reader, drafter = readers.read(hypotheses), drafters(hypotheses)
             while rows:
-                for row in rows:
-                    self._advance(row, job, distribution)
+                self._advance(rows, job, distribution, reader, drafter)
                 yield split_ended([row.hypothesis for row in rows])
-                rows = [row for row in rows if row.hypothesis.finish_reason is None]
+                stay = [place for place, row in enumerate(rows) if row.hypothesis.finish_reason is None]
+                if len(stay) < len(rows):
+                    rows = [rows[place] for place in stay]
+                    reader.keep(stay)
+                    drafter.keep(stay)
 
-    def _advance(self, row: DraftedRow, job: Job, distribution: Distribution) -> None:
+    def _drafters(
+        self, model: StepModel, job: Job, distribution: Distribution
+    ) -> Callable[[Sequence[Hypothesis]], Drafter]:
+        if isinstance(self.draft, PromptLookup):
+            return partial(LookupDrafter, self.draft, model, job, self.length)
+        readers = ReaderFactory(self.draft, job)
+        return lambda hypotheses: ModelDrafter(readers.read(hypotheses), job, distribution)
+
+    def _advance(
+        self,
+        rows: Sequence[DraftedRow],
+        job: Job,
+        distribution: Distribution,
+        reader: Reader,
+        drafter: Drafter,
+    ) -> None:
         """One round: draft, verify, and draw the one further token that the verification gives."""
-        drafted = self._draft(row, job, distribution)
-        steps = row.model.after(row.hypothesis.tokens, [draft.token for draft in drafted])
+        counts = [
+            min(self.length, job.limits[row.hypothesis.request] - len(row.hypothesis.tokens) - 1)
+            for row in rows
+        ]
+        drafts = drafter.draft(rows, counts)
+        texts = [
+            (row.hypothesis.tokens, [draft.token for draft in drafted])
+            for row, drafted in zip(rows, drafts, strict=True)
+        ]
+        steps = reader.after(range(len(rows)), texts)
+        for row, drafted, own in zip(rows, drafts, steps, strict=True):
+            self._accept(row, drafted, own, job, distribution)
+        lengths = [len(row.hypothesis.tokens) - 1 for row in rows]
+        reader.forget(lengths)
+        drafter.forget(lengths)
+
+    @staticmethod
+    def _accept(
+        row: DraftedRow,
+        drafted: Sequence[DraftToken],
+        steps: Sequence[Step],
+        job: Job,
+        distribution: Distribution,
+    ) -> None:
+        """Append the accepted tokens and one more."""
         hypothesis, accepted = row.hypothesis, 0
         for draft, step in zip((*drafted, None), steps, strict=True):
             scores_1V, p_1V = distribution(step, hypothesis)
-            is_accepted = (
-                draft is not None and row.rng.random() * draft.q_1V[0, draft.token] < p_1V[0, draft.token]
-            )
+            is_accepted = draft is not None and row.rng.random() * draft.probability < p_1V[0, draft.token]
             token = draft.token if draft is not None and is_accepted else _redraw(p_1V, draft, row.rng)
             hypothesis = _extended(hypothesis, token, step, scores_1V, job)
             accepted += bool(is_accepted)
             if not is_accepted or hypothesis.finish_reason is not None:
                 break
-        row.model.forget(len(hypothesis.tokens) - 1)
-        row.draft.forget(len(hypothesis.tokens) - 1)
         counts = {"proposed": len(drafted), "accepted": accepted, "rounds": 1}
         added = {name: hypothesis.notes[name] + count for name, count in counts.items()}
         row.hypothesis = replace(hypothesis, notes={**hypothesis.notes, **added})
-
-    def _draft(self, row: DraftedRow, job: Job, distribution: Distribution) -> list[DraftToken]:
-        """Draft tokens, with the distributions that they were drawn from."""
-        # Stop strings and stop conditions apply to accepted tokens only.
-        hypothesis = replace(row.hypothesis, detokenizer=None)
-        draft_job = replace(job, stop_condition=None, alternatives=0)
-        count = min(self.length, job.limits[hypothesis.request] - len(hypothesis.tokens) - 1)
-        drafted: list[DraftToken] = []
-        while len(drafted) < count and hypothesis.finish_reason is None:
-            (step,) = row.draft.after(hypothesis.tokens, ())
-            scores_1V, q_1V = distribution(step, hypothesis)
-            token = token_at(q_1V[0], row.rng.random())
-            drafted.append(DraftToken(token, q_1V))
-            hypothesis = _extended(hypothesis, token, step, scores_1V, draft_job)
-        return drafted
 
 
 Distribution = Callable[[Step, Hypothesis], tuple[Tensor, Tensor]]
@@ -149,55 +183,120 @@ def _extended(hypothesis: Hypothesis, token: int, step: Step, scores_1V: Tensor,
 
 
 class DraftToken(NamedTuple):
-    """A drafted token and its distribution."""
+    """A drafted token and its distribution; None if no other token was possible."""
 
     token: int
-    q_1V: Tensor
+    q_1V: Tensor | None = None
+
+    @property
+    def probability(self) -> float:
+        return 1.0 if self.q_1V is None else self.q_1V[0, self.token].item()
 
 
 @dataclass
 class DraftedRow:
-    """A hypothesis, its random stream, and the reader of each model."""
+    """A hypothesis and its random stream."""
 
     hypothesis: Hypothesis
     rng: Random
-    model: IncrementalReader
-    draft: IncrementalReader
 
 
-class IncrementalReader:
-    """Reads one row with one model: reads new tokens, and rewinds rejected ones."""
+# ── drafts ───────────────────────────────────────────────────────────────────────────────────────
 
-    def __init__(self, prefill: PromptStart) -> None:
-        self._model: Any = prefill.model
-        self._prefill, self._read = prefill, 0
-        self._state: Any = None
 
-    def after(self, row: Sequence[int], more: Sequence[int]) -> list[Step]:
-        """1 + len(more) Steps: after the row, and after each further token."""
-        unread = [*row, *more][self._read :]
-        if self._state is None:
-            self._last = self._prefill.step
-        known = [self._last] if self._read == len(row) else []
-        if unread:
-            self._state = self._prefill.take_state() if self._state is None else self._state
-            device = self._last.logp_NV.device
-            read, self._state = self._model.extend(self._state, torch.tensor([unread], device=device))
-            known += [read.select(torch.tensor([place], device=device)) for place in range(len(unread))]
-            self._last, self._read = known[-1], self._read + len(unread)
-        return known[-1 - len(more) :]
+class Drafter(Protocol):
+    """Drafts tokens for the rows of a batch."""
 
-    def forget(self, length: int) -> None:
-        """Rewind to the first `length` new tokens if more were read; the next `after` must read more."""
-        if self._read > length:
-            self._state = self._model.rewind(self._state, self._read - length)
-            self._read = length
+    def draft(self, rows: Sequence[DraftedRow], counts: Sequence[int]) -> list[list[DraftToken]]:
+        """At most so many tokens after each row."""
+        ...
+
+    def forget(self, lengths: Sequence[int]) -> None:
+        """Tell how many tokens of each row are certain."""
+        ...
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Drop all other rows."""
+        ...
+
+
+class ModelDrafter:
+    """Drafts with a model, the next token of all rows in one pass."""
+
+    def __init__(self, reader: Reader, job: Job, distribution: Distribution) -> None:
+        self._reader, self._distribution = reader, distribution
+        # Stop strings and stop conditions apply to accepted tokens only.
+        self._job = replace(job, stop_condition=None, alternatives=0)
+        self.forget, self.keep = reader.forget, reader.keep
+
+    def draft(self, rows: Sequence[DraftedRow], counts: Sequence[int]) -> list[list[DraftToken]]:
+        hypotheses = [replace(row.hypothesis, detokenizer=None) for row in rows]
+        drafts: list[list[DraftToken]] = [[] for _ in rows]
+        while live := [
+            place
+            for place, hypothesis in enumerate(hypotheses)
+            if len(drafts[place]) < counts[place] and hypothesis.finish_reason is None
+        ]:
+            read = self._reader.after(live, [(hypotheses[place].tokens, ()) for place in live])
+            for place, (step,) in zip(live, read, strict=True):
+                scores_1V, q_1V = self._distribution(step, hypotheses[place])
+                token = token_at(q_1V[0], rows[place].rng.random())
+                drafts[place].append(DraftToken(token, q_1V))
+                hypotheses[place] = _extended(hypotheses[place], token, step, scores_1V, self._job)
+        return drafts
+
+
+class LookupDrafter:
+    """Drafts with `PromptLookup`."""
+
+    def __init__(
+        self, lookup: PromptLookup, model: StepModel, job: Job, length: int, hypotheses: Sequence[Hypothesis]
+    ) -> None:
+        shares_ids = not job.is_encoder_decoder or model.source_tokenizer is None
+        self._vocabulary, self._length = model.vocab_size, length
+        self._windows, self._indexes = [length] * len(hypotheses), list[NgramIndex]()
+        self._starts = list[int]()
+        for hypothesis in hypotheses:
+            source = job.prompts[hypothesis.request] if job.is_encoder_decoder and shares_ids else ()
+            self._indexes.append(lookup.index([*source, *hypothesis.prompt]))
+            self._starts.append(len(self._indexes[-1].text))
+
+    def draft(self, rows: Sequence[DraftedRow], counts: Sequence[int]) -> list[list[DraftToken]]:
+        drafts = []
+        for place, (row, count, index) in enumerate(zip(rows, counts, self._indexes, strict=True)):
+            known = len(index.text) - self._starts[place]
+            index.extend(row.hypothesis.tokens[known:])
+            tokens = index.draft(min(count, self._windows[place]))
+            drafts.append([DraftToken(it) for it in takewhile(lambda it: it < self._vocabulary, tokens)])
+        self._drafted = list(map(len, drafts))
+        return drafts
+
+    def forget(self, lengths: Sequence[int]) -> None:
+        """Draft fewer tokens after a rejection, and more after a success."""
+        for place, (length, drafted) in enumerate(zip(lengths, self._drafted, strict=True)):
+            accepted = length - (len(self._indexes[place].text) - self._starts[place])
+            if drafted:
+                grown = accepted + 1 if accepted < drafted else 2 * self._windows[place]
+                self._windows[place] = min(grown, self._length)
+
+    def keep(self, rows: Sequence[int]) -> None:
+        for name in ("_windows", "_indexes", "_starts"):
+            setattr(self, name, [getattr(self, name)[row] for row in rows])
 
 
 def _redraw(p_1V: Tensor, rejected: DraftToken | None, rng: Random) -> int:
-    rest_1V = p_1V if rejected is None else (p_1V - rejected.q_1V).clamp(min=0)
+    rest_1V = p_1V if rejected is None else _rest(p_1V, rejected)
     # If p and q differ by rounding only, the rest is empty, and p serves.
     return token_at((rest_1V if bool(rest_1V.any()) else p_1V)[0], rng.random())
+
+
+def _rest(p_1V: Tensor, rejected: DraftToken) -> Tensor:
+    """max(0, p − q)."""
+    if rejected.q_1V is not None:
+        return (p_1V - rejected.q_1V).clamp(min=0)
+    rest_1V = p_1V.clone()
+    rest_1V[0, rejected.token] = 0
+    return rest_1V
 
 
 PICK_DISTRIBUTIONS: dict[type, Callable[[Tensor], Tensor]] = {
