@@ -83,8 +83,8 @@ def add_combination_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--draft",
         metavar="MODEL",
-        help="speculative decoding with this smaller model, or by prompt lookup (--draft lookup): faster, with "
-        "the same text as Greedy, or the same distribution as Sample (but other texts for the same seed)",
+        help="speculative decoding with this smaller model, or by prompt lookup (--draft lookup): faster, "
+        "with the text of Greedy, or the distribution of Sample (but other texts for the same seed)",
     )
     group = parser.add_argument_group("guidance", "Guidance(model): each step runs the model twice")
     group.add_argument(
