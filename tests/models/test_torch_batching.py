@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
+from unspool.decode.batching import CachedPrefixModel
 from unspool.models.torch_batching import TorchRows
 from unspool.models.transformer_lm import TransformerConfig
 
@@ -94,6 +95,15 @@ def test_the_same_rows_grow_without_copies(model):
     step, state = joining.extend_rows(state, rows, torch.tensor([[9], [8], [7]]))
     assert {row.batch for row in state.rows} == batches
     check(model, step, [[1, 2, 9], [3, 8], [4, 5, 6, 7]])
+
+
+def test_a_longer_prompt_is_read_from_where_it_is_new(model):
+    cached = CachedPrefixModel(model, 2**20)
+    cached.start([TEXT])
+    step, state = cached.start([[*TEXT, 3, 4]])
+    check(model, step, [[*TEXT, 3, 4]])
+    assert cached.batch.read_tokens == len(TEXT) + 2
+    check(model, cached.step(state, torch.tensor([5]))[0], [[*TEXT, 3, 4, 5]])
 
 
 def test_a_failure_leaves_the_state_as_it_was(model, monkeypatch):

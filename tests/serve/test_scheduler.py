@@ -55,6 +55,25 @@ def test_every_request_is_answered_as_if_it_were_alone(scheduler_of, gate, batch
     assert engine.batch.rows == 0
 
 
+def test_requests_that_draft_from_their_prompts_share_batches(scheduler_of, gate, batched_model, assert_same):
+    engine = scheduler_of(batched_model)
+    decoder = us.Speculative(us.PromptLookup(2, 1), us.Temperature(0.3), length=3)
+    prompts = [[*range(1, 4 + place), *range(1, 3 + place)] for place in range(8)]
+    options = {"max_new_tokens": 20, "seed": 5}
+
+    def served(prompt):
+        with engine.open_request() as model:
+            return us.generate(model, prompt, decoder, **options)
+
+    hold = gate(engine)
+    with ThreadPoolExecutor(8) as pool:
+        answers = [pool.submit(served, prompt) for prompt in prompts]
+        hold.opened_when(8)
+        found = [answer.result() for answer in answers]
+    assert sum(output.stats["accepted"] for output in found) > 0
+    assert_same(found, [us.generate(batched_model, prompt, decoder, **options) for prompt in prompts])
+
+
 def test_what_prompts_have_in_common_is_read_once_and_says_the_same(gate, batched_model, assert_same):
     beginning = [1 + k % 29 for k in range(40)]
     with closing(Scheduler(batched_model, cache_bytes=2**20)) as engine:
