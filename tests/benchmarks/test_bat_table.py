@@ -16,6 +16,7 @@ import unspool as us
 from bat import cells, measures, plan, report, strictness
 from bat.languages import language_support
 from unspool.basis import BasisTest
+from unspool.lab.registry import digest
 
 SCRIPT = Path(bat_table.__file__)
 
@@ -105,6 +106,21 @@ def test_a_plan_states_what_can_be_decided(tmp_path):
 def test_a_verdict_follows_from_the_interval(low, high, decided):
     assert plan.verdict(low, high, 5, 5) == decided
     assert plan.verdict(low, high, 4, 5) == "cannot tell (4 of 5 seeds)"
+
+
+def test_the_primary_quantities_are_measured_first(tmp_path):
+    path = tmp_path / "texts.jsonl"
+    path.write_text("", encoding="utf-8")
+    args = arguments(path, "--texts", "300", "--seeds", "2", "--language-seeds", "1")
+    with cells.Cells(tmp_path / "cells") as file:
+        plan.register(file, plan.make_plan(args))
+        names = [name for name, _, _ in bat_table.Study(args).cells(file)]
+    assert len(names) == len(set(names)) == 2 + 2 * (1 + 1 + 7 * 2) + 2
+    first = ["0.1 top-p", "0.1 min-p", "0.25 eta", "0.25 top-p", "0.25 BA-η", "0.25 min-p"]
+    for seed in (1, 2):
+        at = names.index(f"human {seed}")
+        assert names[at + 1 : at + 7] == [f"text {it} {seed}" for it in first]
+    assert names.index("human 2") == names.index("human 1") + 7
 
 
 # ---- measures
@@ -224,6 +240,29 @@ def test_one_seed_has_no_interval():
     assert report.shown([0.4, 0.6], report.percent) == "50.0 (-77.1 to 177.1)"  # t = 12.706 with 1 degree
 
 
+def test_the_tables_of_a_page_are_replaced(monkeypatch):
+    monkeypatch.setattr(
+        report, "tables", lambda found: {"A": "| a | b |\n|---|--:|\n| 1 | 2 |", "C": "| c |\n|---|"}
+    )
+    page = "Text.\n\n| a | b |\n| --- | --: |\n| old | row |\n| old | row |\n\nMore.\n| c |\n"
+    want = "Text.\n\n| a | b |\n|---|--:|\n| 1 | 2 |\n\nMore.\n| c |\n|---|\n"
+    assert report.update_page(page, {}) == want
+    assert report.update_page(want, {}) == want
+    with pytest.raises(SystemExit, match="no table for A"):
+        report.update_page("Text.\n", {})
+
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_published_tables_are_those_of_the_published_numbers():
+    found = cells.read_cells((ROOT / "docs/results/bat.jsonl").read_bytes())[0]
+    page = (ROOT / "docs/results/bat.md").read_text(encoding="utf-8")
+    assert page == report.update_page(page, found)
+    assert found["plan"]["hash"] == digest(found["plan"]["plan"])
+    assert found["plan"]["hash"] in page
+
+
 # ---- the whole run, killed
 
 
@@ -276,9 +315,8 @@ def test_a_killed_run_continues_without_loss(command, tmp_path, capsys):
     assert bat_table.main([*command, "--json", str(whole)]) == 0
     capsys.readouterr()
     assert without_times(killed) == without_times(whole)
-    names = ["plan", "settings", "other texts"]
-    for seed in (1, 2):
-        names += [f"human {seed}", *(f"text {it} {seed}" for it in ("0 sample", "0.1 eta", "0.1 BA-η"))]
+    names = ["plan", "settings", "other texts", "human 1", "human 2"]
+    names += [f"text {it} {seed}" for seed in (1, 2) for it in ("0 sample", "0.1 eta", "0.1 BA-η")]
     assert list(without_times(killed)) == names
     assert "| 10% | BA-η − η |" in first
     assert bat_table.main(["--json", str(killed), "--show"]) == 0
