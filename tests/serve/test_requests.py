@@ -19,9 +19,17 @@ from unspool.serve.requests import SYNONYMS, ChatRequest, CompletionRequest, fie
         {"logprobs": 21},
         {"suffix": "x"},
         {"seed": 2**70},
+        {"n": True},
+        {"n": "2"},
+        {"temperature": True},
+        {"stream": 1},
+        {"prompt": [True]},
+        {"stop_token_ids": [True]},
+        {"logit_bias": {"12": True}},
+        {"logit_bias": {"x": 1}},
     ],
 )
-def test_values_out_of_bounds_are_refused(wrong):
+def test_values_out_of_bounds_and_of_other_types_are_refused(wrong):
     with pytest.raises(ValidationError):
         CompletionRequest(**{"model": "m", "prompt": "x", **wrong})
 
@@ -31,6 +39,11 @@ def test_prompts_of_every_kind_are_taken():
         assert CompletionRequest(model="m", prompt=prompt).prompt == prompt
     chat = ChatRequest(model="m", messages=[{"role": "user", "content": "x"}])
     assert chat.messages[0].content == "x"
+
+
+def test_the_tokens_of_a_bias_are_strings_as_in_every_json_object():
+    biased = CompletionRequest(model="m", prompt="x", temperature=1, logit_bias={"12": -1})
+    assert biased.logit_bias == {12: -1.0}
 
 
 def test_null_means_the_default():

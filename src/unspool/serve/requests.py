@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, model_validator
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, Strict, model_validator
 from pydantic_core import CoreSchema
 
 from unspool.interfaces import TokenizerLike
@@ -37,9 +37,12 @@ MAX_NAMED = 10
 
 
 class RequestModel(BaseModel):
-    """A part of a request. Null means the default; unknown fields are kept in `model_extra`."""
+    """A part of a request. Null means the default; unknown fields are kept in `model_extra`.
 
-    model_config = ConfigDict(extra="allow")
+    Types are strict: true is no number, and "2" is no integer.
+    """
+
+    model_config = ConfigDict(extra="allow", strict=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -317,7 +320,7 @@ class DecodingFields(RequestModel):
     top_p: float = Field(1.0, gt=0, le=1)
     frequency_penalty: float = Field(0.0, ge=-2, le=2)
     presence_penalty: float = Field(0.0, ge=-2, le=2)
-    logit_bias: Annotated[dict[TokenId, Bias], Field(max_length=1024)] | None = None
+    logit_bias: Annotated[dict[Annotated[TokenId, Strict(False)], Bias], Field(max_length=1024)] | None = None
     response_format: ResponseFormat | None = None
     top_k: int = Field(0, ge=-1, le=10_000_000)
     """0 and −1 keep all tokens."""
