@@ -300,7 +300,7 @@ def sense_pulls(seed: int, quick: bool, progress: Progress) -> Numbers:  # noqa:
         (gradient_D,) = torch.autograd.grad(loss, new_D)
         share_PE = (rest_PE * two_PE / (both_PE * (both_PE + rest_PE))).detach()
         pull_PD = (share_PE[..., None] * hidden_PED).sum(1)
-        epsilon = float((two_PE / both_PE)[0].max())
+        epsilon = float((two_PE / both_PE)[0].detach().max())
         numbers |= {
             f"{name}: ε": epsilon,
             f"{name}: pull of part 1": float(pull_PD[0].norm()),
