@@ -330,7 +330,7 @@ prompts.jsonl, where a line may contain settings, and an id that is copied to th
 
 peak memory on a CPU, one thread, short prompts:
   bible     1.6 M parameters                    0.39 GB
-  smollm2   135 M parameters                    0.93 GB
+  smollm2   135 M parameters, --weights float32 0.93 GB
   smollm2   135 M parameters, --weights int8    0.53 GB
   smollm2   135 M parameters, --weights stored  0.49 GB
 Python, torch and compiled code need about 0.38 GB of this. A weight needs 4 bytes in float32, 1.06
