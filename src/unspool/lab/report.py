@@ -130,7 +130,8 @@ def _verdict_counts(findings: Sequence[Finding]) -> str:
 
 def _markdown_section(it: Finding) -> str:
     claim, title = it.claim, it.claim.name.replace("_", " ")
-    lines = [f"## {title}", "", f"**{claim.statement}** *{claim.source}.*", "", claim.measured, ""]
+    source = claim.source + "." * (claim.source[-1] not in "?.")
+    lines = [f"## {title}", "", f"**{claim.statement}** *{source}*", "", claim.measured, ""]
     lines += [claim.limits, ""] if claim.limits else []
     if isinstance(claim, Claim):
         lines += [f"Primary effect: {claim.primary}. {_plan(claim)}", ""]
