@@ -73,9 +73,10 @@ class TokenBytes:
         byte = _BYTE_TOKEN.fullmatch(spelling) if self._byte_fallback else None
         if byte is not None and (last is not None or byte[1] >= "80"):
             return bytes.fromhex(byte[1])
-        if last is None:
-            return self._decode([token]).encode()
-        return self._decode([last, token])[len(self._decode([last])) :].encode()
+        with DECODING_ERRORS:
+            if last is None:
+                return self._decode([token]).encode()
+            return self._decode([last, token])[len(self._decode([last])) :].encode()
 
     def characters(self, data: bytes, final: bool = False) -> tuple[str, bytes]:
         """The complete characters of `data`, and the bytes of an incomplete one at its end."""
@@ -93,9 +94,8 @@ class TokenBytes:
         return self.characters(bytes(data), final=True)[0]
 
     def _decode(self, tokens: list[int]) -> str:
-        with DECODING_ERRORS:
-            text: str = self.backend.decode(tokens, skip_special_tokens=False)
-            return text
+        text: str = self.backend.decode(tokens, skip_special_tokens=False)
+        return text
 
 
 @lru_cache(maxsize=1 << 16)
@@ -153,7 +153,7 @@ class IncrementalDetokenizer:
 
 def _first_stop(text: str, stop: tuple[str, ...]) -> int | None:
     """The index of the earliest stop string in the text, or None."""
-    return min((at for at in map(text.find, stop) if at >= 0), default=None)
+    return min((at for at in map(text.find, stop) if at >= 0), default=None) if stop else None
 
 
 def _overlap(text: str, stop: tuple[str, ...]) -> int:
