@@ -19,6 +19,13 @@ def descending(key_NV: Tensor) -> Tensor:
     return torch.from_numpy(np.sort(key_NV.detach().numpy(), axis=-1)).flip(-1)
 
 
+def ascending_order(key_NV: Tensor) -> Tensor:
+    """The positions of every row's keys in ascending order; see `descending`. Ties come in any order."""
+    if key_NV.device.type != "cpu":
+        return key_NV.argsort(dim=-1)
+    return torch.from_numpy(np.argsort(key_NV.detach().numpy(), axis=-1))
+
+
 def first(key_NV: Tensor, ranked_NV: Tensor, count_N: Tensor) -> Tensor:
     """The mask of the count_N highest keys of every row; `ranked_NV` are its keys in descending order.
 
@@ -93,11 +100,12 @@ class Typical(Truncation):
         logp_NV = scores_NV.log_softmax(dim=-1)
         entropy_N1 = -(logp_NV * logp_NV.exp()).nansum(dim=-1, keepdim=True)
         distance_NV = (-logp_NV - entropy_N1).abs()
-        ranked_NV, token_NV = distance_NV.sort(dim=-1)
+        token_NV = ascending_order(distance_NV)
         summed_in = torch.float64 if self.tau > FINE_TAU else scores_NV.dtype
         upto_NV = scores_NV.to(summed_in).gather(1, token_NV).softmax(dim=-1).cumsum(dim=-1)
         last_N1 = (upto_NV < self.tau).sum(dim=-1, keepdim=True).clamp(max=logp_NV.shape[1] - 1)
-        return (distance_NV <= ranked_NV.gather(1, last_N1)) & alive(logp_NV)
+        edge_N1 = distance_NV.gather(1, token_NV.gather(1, last_N1))
+        return (distance_NV <= edge_N1) & alive(logp_NV)
 
 
 ROUNDING = 1e-9
