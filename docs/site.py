@@ -7,12 +7,14 @@ other linked file under source/, and adapts links.
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import shutil
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path, PurePosixPath
+
+from unspool.lazy import declared_imports
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "build/site-docs"
@@ -87,25 +89,17 @@ def as_text(path: str) -> str:
     return source.read_text(encoding="utf-8")
 
 
-def api_page(package: str, source: Path) -> str:
-    """A page that documents every exported name of a package."""
-    names = exports((source / package.replace(".", "/") / "__init__.py").read_text(encoding="utf-8"))
+def api_page(package: str) -> str:
+    """A page that documents every exported name of a package, without its subpackages."""
+    names = {
+        name: module
+        for name, module in declared_imports(import_module(package)).items()
+        if module != "unspool"
+    }
     lines = [f"# {package}", "", f"{PACKAGES[package]}.", ""]
-    for name, module in sorted(names.items(), key=lambda it: (it[0][:1].islower(), it[0])):
+    for name, module in sorted(names.items(), key=lambda entry: (entry[0][:1].islower(), entry[0])):
         lines += [f"::: {module}.{name}", ""]
     return "\n".join(lines)
-
-
-def exports(source: str) -> dict[str, str]:
-    """Name → module of the names that a package imports for type checkers, without subpackages."""
-    found = {}
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            for each in node.body:
-                assert isinstance(each, ast.ImportFrom)
-                if each.module != "unspool":
-                    found |= {alias.name: str(each.module) for alias in each.names}
-    return found
 
 
 def main() -> None:
@@ -117,7 +111,7 @@ def main() -> None:
     texts = {page: path.read_text(encoding="utf-8") for page, path in pages.items()}
     copies = set().union(*(linked_files(text, page) for page, text in texts.items()))
     written = {page: relink(text, page) for page, text in texts.items()}
-    written |= {f"api/{package}.md": api_page(package, ROOT / "src") for package in PACKAGES}
+    written |= {f"api/{package}.md": api_page(package) for package in PACKAGES}
     written |= {place(path): as_text(path) for path in copies}
     for page, text in written.items():
         target = TARGET / page
