@@ -33,8 +33,8 @@ smallest effect that matters, the number of seeds and what would contradict it b
 all versions are in the [register]({REGISTER}). Results of earlier
 versions with seeds 1 to 3 were known when these plans were written, and a quick run (tiny sizes, seed 101)
 had been seen, so the plans are not blind. The full runs of this page have new seeds, 101 and on. If later
-code gives other numbers in a quick run than the code that measured, a test fails until
-`unspool lab run --stale --from docs/lab.json` has measured these claims again.
+code gives other numbers in a quick run than the code that measured, the claim is stale: `make check` names
+it, and `unspool lab run --stale --from docs/lab.json` measures it again.
 
 - **supported** (✔): the 95 % interval of the effect lies above the smallest effect that matters
 - **contradicted** (✘): the interval lies below the registered limit, 0 unless the claim says otherwise
