@@ -137,7 +137,7 @@ def test_a_killed_driver_resumes(local, tmp_path):
     assert 4 <= len(before) < 120
 
     message = unspool(*command, env=environment, capture_output=True, text=True).stderr
-    assert f"600 prompts in 120 parts, {len(before)} of them there before" in message
+    assert f"600 prompts in 120 parts, {len(before)} of them already there" in message
     after = {part.name: part.stat().st_mtime_ns for part in parts_of(out)}
     assert {name: after[name] for name in before} == before
     assert "".join(part.read_text() for part in parts_of(out)) == outputs
