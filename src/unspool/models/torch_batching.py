@@ -4,13 +4,15 @@ A row is a view of a padded batch: columns pad … pad + length of its KV cache.
 
     fork      another view of the same columns; rewinding only shortens a view
     extend    gather the rows into one batch and append T columns; nothing is copied if they are all rows of
-              one batch already, which is the rule between two steps
+              one batch already, as they usually are between two steps
 
-Rows share sums and padding, so the results of a row equal those of the row alone up to rounding.
+Padding and batch size change the order of summation, so a row's results equal those of the row alone only up
+to rounding.
 Yu et al. 2022, §4.1 (papers.bib: yu2022orca). Shapes: N rows, K heads, S columns, I width of a head.
 
 The state of a model has `pads`, `length` (columns), `keys_values` (of all layers, (N, K, S, I) each),
-`rebuild` (a state of other rows) and `truncate`, also after a failed call that has extended some layers only.
+`rebuild` (a new state from gathered rows) and `truncate`, which also repairs a state after a failed call that
+extended only some of its layers.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     drop a prefix with sum σ and length ℓ  ⇔  max_{ℓ < m ≤ L} s(σ, m) ≤ γ
 
 Log-probabilities are at most 0, so a sum only falls; a length penalty s is monotone in the length, so that
-its maximum is at one of the two ends, ℓ + 1 or L, the limit of new tokens. What is left when no prefix
-remains is proved to be optimal. The first bound is the empty text: end tokens are tried first.
+its maximum is at one of the two ends: ℓ + 1, or L, the limit of new tokens. When no prefix remains, the n best
+texts are proved optimal. End tokens are tried first, so the first γ comes from the empty text (if n is 1).
 Stahlberg & Byrne 2019, §2 and algorithm 1; §4 for the bound with a length penalty.
 papers.bib: stahlberg2019nmt
 
@@ -13,10 +13,11 @@ Differs from them: the best `width` prefixes of a level are read at once, and th
 ones are done. The first descent is a beam search of this width; later ones correct it, as in the beam-stack
 search of Zhou & Hansen 2005 (papers.bib: zhou2005beam).
 
-`stats` of the best text: `optimal` is True if it is proved; no text has a score above `bound`, the text's own
-if it is proved; `read` counts the tokens that the model has read (prefixes that waited are read again).
-A search that has read `budget` tokens stops with what it has. Memory: at most `budget` waiting prefixes for
-each of L levels. Of equally probable texts the first that was found stays.
+The notes of the best text: `optimal` is True if the result is proved. No text has a score above `bound`; if
+the result is proved, this is the best text's own score. `read` counts the tokens that the model has read;
+prefixes that waited are read again. A search that has read `budget` tokens returns the best texts found so far, and
+continues only while there are none. Memory: at most `budget` waiting prefixes for each of L levels. Of equally
+probable texts the first one found is kept.
 """
 
 from __future__ import annotations

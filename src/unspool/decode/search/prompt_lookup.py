@@ -1,12 +1,14 @@
-"""Prompt lookup: draft the tokens that followed an earlier occurrence of the last n-gram (Saxena 2023,
-papers.bib: saxena2023prompt).
+"""Prompt lookup: draft the tokens that followed an earlier occurrence of the last n-gram.
 
     draft = y_j, y_{j+1}, …   where  y_{j−n} … y_{j−1} = y_{t−n} … y_{t−1},  j < t
 
-The longest n from `longest` down to `shortest` that occurs earlier is used, and its last occurrence. Prompt
-lookup needs no draft model and is faster where texts repeat their prompt: summaries, edited code, quotations.
-A loop is continued beyond the end of the text. A lookup takes constant time, because a table has the last
-place of every n-gram.
+y_1 … y_{t−1} are the prompt and the text so far. n is the largest size, from `longest` down to `shortest`,
+whose last n-gram occurred before, and j follows its latest earlier occurrence. A draft that reaches the end of
+the text continues with its own first tokens, so it continues a loop. Saxena 2023
+(papers.bib: saxena2023prompt).
+
+Prompt lookup needs no draft model. It is meant for texts that repeat their prompt, such as summaries, edited
+code and quotations. A lookup takes constant time, because a table has the last place of every n-gram.
 """
 
 from __future__ import annotations

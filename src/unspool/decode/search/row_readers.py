@@ -1,4 +1,4 @@
-"""Readers: the rows of a batch in one model, which read several tokens at once and forget rejected ones.
+"""Readers: feed several tokens at once to a model for each row of a batch, and remove rejected ones.
 
     Reader.after(rows, texts)   the Step after each text, and after each drafted token behind it
     Reader.forget(lengths)      remove rejected tokens

@@ -1,4 +1,4 @@
-"""Claims about the geometry of the output layer: gradients through it, rankings that it allows, proofs."""
+"""Claims about the geometry of the output layer: gradients, possible rankings, and proofs of support."""
 
 from __future__ import annotations
 

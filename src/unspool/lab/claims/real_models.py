@@ -1,6 +1,7 @@
-"""Claims about real models: SmolLM2 after human texts, models of stories, and a translator.
+"""Claims about real models: SmolLM2 continuing human texts, models of stories, and a translator.
 
-SmolLM2 has 135 million parameters, as many as the GPT-2 of several of the papers, and int8 weights here.
+SmolLM2 has 135 million parameters, about as many as the smallest GPT-2 (124
+million). It has int8 weights here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Three hypotheses of the lecture for repetition, each by an intervention on one small language.
+"""The lecture's three hypotheses about repetition, each tested by an intervention on one small language.
 
-The models do not fit the data well · the prefix is the model's own · the training data contain repetition. A
-language of order 2 leaves the rest equal: its own texts repeat hardly more than chance has it.
+The hypotheses: the model does not fit the data well; the prefix is the model's own text; the training data
+contain repetition. A language of order 2 is used because its own texts hardly repeat more than by chance.
 """
 
 from __future__ import annotations
