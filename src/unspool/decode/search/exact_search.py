@@ -4,8 +4,8 @@
     drop a prefix with sum σ and length ℓ  ⇔  max_{ℓ < m ≤ L} s(σ, m) ≤ γ
 
 Log-probabilities are at most 0, so a sum only falls; a length penalty s is monotone in the length, so that
-its maximum is at one of the two ends: ℓ + 1, or L, the limit of new tokens. When no prefix remains, the n best
-texts are proved optimal. End tokens are tried first, so the first γ comes from the empty text (if n is 1).
+its maximum is at one of the two ends: ℓ + 1, or L, the limit of new tokens. When no prefix remains, the n
+best texts are proved optimal. End tokens are tried first: if n is 1, the first γ is that of the empty text.
 Stahlberg & Byrne 2019, §2 and algorithm 1; §4 for the bound with a length penalty.
 papers.bib: stahlberg2019nmt
 
@@ -15,9 +15,9 @@ search of Zhou & Hansen 2005 (papers.bib: zhou2005beam).
 
 The notes of the best text: `optimal` is True if the result is proved. No text has a score above `bound`; if
 the result is proved, this is the best text's own score. `read` counts the tokens that the model has read;
-prefixes that waited are read again. A search that has read `budget` tokens returns the best texts found so far, and
-continues only while there are none. Memory: at most `budget` waiting prefixes for each of L levels. Of equally
-probable texts the first one found is kept.
+prefixes that waited are read again. A search that has read `budget` tokens returns the best texts found so
+far, and continues only while there are none. Memory: at most `budget` waiting prefixes for each of L levels.
+Of equally probable texts the first one found is kept.
 """
 
 from __future__ import annotations

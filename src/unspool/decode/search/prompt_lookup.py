@@ -3,8 +3,8 @@
     draft = y_j, y_{j+1}, …   where  y_{j−n} … y_{j−1} = y_{t−n} … y_{t−1},  j < t
 
 y_1 … y_{t−1} are the prompt and the text so far. n is the largest size, from `longest` down to `shortest`,
-whose last n-gram occurred before, and j follows its latest earlier occurrence. A draft that reaches the end of
-the text continues with its own first tokens, so it continues a loop. Saxena 2023
+whose last n-gram occurred before, and j follows its latest earlier occurrence. A draft that reaches the end
+of the text continues with its own first tokens, so it continues a loop. Saxena 2023
 (papers.bib: saxena2023prompt).
 
 Prompt lookup needs no draft model. It is meant for texts that repeat their prompt, such as summaries, edited
