@@ -1,5 +1,9 @@
 import ast
+import gc
 import inspect
+import sys
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -125,3 +129,40 @@ def test_a_value_that_is_not_a_string_is_refused(spec):
 def test_a_decoder_that_is_nested_too_deeply_is_a_value_error(spec):
     with pytest.raises(ValueError, match=r"is not a decoder|is neither a technique nor a plain value"):
         parse(spec)
+
+
+def test_threads_parse_at_the_same_time():
+    """The collector runs finalizers while Python builds a syntax tree, and so another thread."""
+    failures = []
+
+    class Cycle:
+        def __init__(self):
+            self.me = self
+
+        def __del__(self):
+            time.sleep(0)
+
+    def work():
+        for _ in range(100):
+            for _ in range(5):
+                Cycle()
+            try:
+                parse(text)
+            except SystemError as error:
+                failures.append(error)
+
+    text = f"Sample({', '.join(['TopP(0.9)', 'Temperature(0.7)', 'TopK(5)'] * 6)})"
+    parse(text)
+    thresholds, interval = gc.get_threshold(), sys.getswitchinterval()
+    gc.set_threshold(7)
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        gc.set_threshold(*thresholds)
+        sys.setswitchinterval(interval)
+    assert not failures

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import math
 import re
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -35,6 +36,8 @@ PLUGIN_OR_STRING = re.compile(
     r"""\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|(?P<plugin>""" + OBJECT_NAME.pattern + ")"
 )
 """A string literal, or module:name."""
+SYNTAX_LOCK = threading.RLock()
+"""Held while Python parses: CPython 3.11 counts the depth of syntax trees for all threads together."""
 NON_FINITE = {"inf": math.inf, "nan": math.nan}
 CONTAIN_MODELS = {
     "Contrast": "--weak MODEL on the command line, generate(Contrast(strong, weak), …) in Python",
@@ -92,10 +95,15 @@ def as_decoder(decoder: Any) -> Decoder:
     return parsed
 
 
+def _python_expression(text: str) -> ast.expr:
+    with SYNTAX_LOCK:
+        return ast.parse(text, mode="eval").body
+
+
 def _parse_expression(spec: str) -> ast.expr:
     """Parse a Python expression in which names may have the form module:name."""
     try:
-        return ast.parse(spec, mode="eval").body
+        return _python_expression(spec)
     except SyntaxError:
         names: dict[str, str] = {}
 
@@ -105,7 +113,7 @@ def _parse_expression(spec: str) -> ast.expr:
             names[f"plugin_{len(names)}_"] = match["plugin"]
             return list(names)[-1]
 
-        tree = ast.parse(PLUGIN_OR_STRING.sub(as_identifier, spec), mode="eval").body
+        tree = _python_expression(PLUGIN_OR_STRING.sub(as_identifier, spec))
         for node in ast.walk(tree):
             if isinstance(node, ast.Name):
                 node.id = names.get(node.id, node.id)
