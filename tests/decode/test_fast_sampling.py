@@ -280,6 +280,15 @@ def test_few_rows_need_exact_sampling(chain, kind):
     assert sum(certain) >= (20 if kind == "coarse" or typical else 36)
 
 
+def test_compiled_code_decides_in_float64_what_float32_cannot():
+    logp_NV = scores("flat", 1)
+    upto = logp_NV.double().softmax(dim=-1).cumsum(dim=-1)[0]
+    u_N = upto[torch.linspace(10, VOCABULARY - 10, 40).long()] + 1e-8
+    tokens, _, certain = draw_compiled(logp_NV.expand(40, -1), (), u_N)
+    assert all(certain)
+    assert tokens == torch.searchsorted(upto, u_N, right=True).tolist()
+
+
 @pytest.mark.parametrize("chain", [(), *KERNEL_CHAINS], ids=repr)
 def test_tokens_at_the_borders_are_those_of_exact_sampling(chain):
     """u is 0, almost 1, at the cumulative sums or next to them, so that rounding would decide."""

@@ -14,6 +14,7 @@ draws it again in float64.
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -71,6 +72,22 @@ def find_token(size: int, total: float, u: float, block: int, before: float, scr
     return place, target - before > off and after - target > off
 
 
+@kernel
+def find_token_exactly(score: Any, size: int, base: float, u: float) -> Any:
+    """The same in float64, and the token's share of the weight."""
+    shift, total = np.float32(base), 0.0
+    for i in range(size):
+        total += math.exp(np.float64(np.float32(score[i] - shift)))
+    target, off = u * total, truncation.FLOAT64_BOUND * total
+    place, before = 0, 0.0
+    weight = math.exp(np.float64(np.float32(score[0] - shift)))
+    while place < size - 1 and before + weight <= target:
+        before += weight
+        place += 1
+        weight = math.exp(np.float64(np.float32(score[place] - shift)))
+    return place, target - before > off and before + weight - target > off, weight / total
+
+
 class Drawn(NamedTuple):
     """The results for every row."""
 
@@ -112,7 +129,9 @@ def truncate(
         centre = normaliser.base - below
         least = truncation.negligible_score(normaliser.base, normaliser.total, value, size)
         floor = -max(abs(least - centre), abs(top - centre)) * (1 + ROUNDING_BOUND)
-        edge, is_certain = truncation.typical(score, size, centre, value, normaliser.total, floor, scratch)
+        edge, is_certain = truncation.typical(
+            score, size, normaliser.base, centre, value, normaliser.total, floor, scratch
+        )
         if is_certain and not truncation.has_clear_order(
             score, size, edge, centre, MEAN_BOUND * below, scratch
         ):
@@ -167,8 +186,10 @@ def draw_row(scores: Any, size: int, codes: Any, parameters: Any, u: float, scra
         normaliser = Normaliser(np.float64(peak), compute_weights(score, size, peak, scratch))
     block, before = find_block(size, u * normaliser.total, scratch)
     place, is_exact = find_token(size, normaliser.total, u, block, before, scratch)
-    token = place if is_full else scratch.token[place]
-    return token, np.log(scratch.weight[place] / normaliser.total), is_certain and is_exact
+    share = scratch.weight[place] / normaliser.total
+    if is_certain and not is_exact:
+        place, is_certain, share = find_token_exactly(score, size, normaliser.base, u)
+    return place if is_full else scratch.token[place], np.log(share), is_certain
 
 
 @chunk_phase

@@ -197,6 +197,20 @@ def exact_mean_below(score: Any, size: int, base: Any) -> float:
 
 
 @kernel
+def exact_masses(score: Any, key: Any, size: int, edge: Any, base: float) -> Any:
+    """In float64: the weight of the tokens above the edge, at the edge, and of all."""
+    above = here = total = 0.0
+    for i in range(size):
+        weight = math.exp(np.float64(np.float32(score[i] - np.float32(base))))
+        total += weight
+        if key[i] > edge:
+            above += weight
+        elif key[i] == edge:
+            here += weight
+    return above, here, total
+
+
+@kernel
 def deviation(score: Any, size: int, peak: Any) -> Any:
     """The standard deviation of the remaining scores, and its rounding bound."""
     alive, shift, one, zero = splat(MIN_SCORE), splat(-peak), splat(np.float32(1)), splat(np.float32(0))

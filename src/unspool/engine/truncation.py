@@ -35,6 +35,7 @@ from unspool.engine.sampling_passes import (
     Normaliser,
     Scratch,
     deviation,
+    exact_masses,
     mass_edge,
     mean_below,
     padded_size,
@@ -76,19 +77,34 @@ def top_p(score: Any, size: int, peak: float, base: float, total: float, p: floa
     mass = p * total
     floor = np.float32(negligible_score(base, total, p, size))
     edge = mass_edge(score, scratch.weight, size, peak, floor, mass, scratch)
-    each = edge.here / edge.ties
+    surplus, is_certain = _surplus(edge.before, edge.here, edge.ties, mass, share_bound(p) * total)
+    if not is_certain:
+        before, here, total = exact_masses(score, score, size, edge.key, base)
+        surplus, is_certain = _surplus(before, here, edge.ties, p * total, FLOAT64_BOUND * total)
+    return edge.key, surplus, is_certain
+
+
+@kernel
+def _surplus(before: float, here: float, ties: int, mass: float, off: float) -> Any:
+    """How many ties are not needed to reach a mass, and whether that is certain; `off` is its error."""
+    each = here / ties
     if each == 0:
-        return edge.key, 0, False
-    needed = min(edge.ties, max(1, math.ceil((mass - edge.before) / each)))
-    off = share_bound(p) * total
-    upto = edge.before + needed * each
-    is_certain = upto - mass > off and mass - (upto - each) > off
-    return edge.key, edge.ties - needed, is_certain
+        return 0, False
+    needed = min(ties, max(1, math.ceil((mass - before) / each)))
+    upto = before + needed * each
+    return ties - needed, upto - mass > off and mass - (upto - each) > off
 
 
 @kernel
 def typical(
-    score: Any, size: int, centre: float, mass: float, total: float, floor: float, scratch: Scratch
+    score: Any,
+    size: int,
+    base: float,
+    centre: float,
+    mass: float,
+    total: float,
+    floor: float,
+    scratch: Scratch,
 ) -> Any:
     """The edge of `scratch.key`, and whether the set that reaches it is certain; all ties stay."""
     middle, minus_one = splat(np.float32(centre)), splat(np.float32(-1))
@@ -96,7 +112,11 @@ def typical(
         store(scratch.key, i, vmul(vabs_difference(load(score, i), middle), minus_one))
     edge = mass_edge(scratch.key, scratch.weight, size, 0.0, np.float32(floor), mass * total, scratch)
     off = share_bound(mass) * total
-    return edge.key, edge.before + off < mass * total < edge.before + edge.here - off
+    if edge.before + off < mass * total < edge.before + edge.here - off:
+        return edge.key, True
+    before, here, total = exact_masses(score, scratch.key, size, edge.key, base)
+    off = FLOAT64_BOUND * total
+    return edge.key, before + off < mass * total < before + here - off
 
 
 @kernel

@@ -40,3 +40,19 @@ def test_two_levels_are_one_cumulative_sum(listed, size):
     for u in rng.random(50):
         place, sure = invert(size, u, scratch)
         assert not sure or place == np.searchsorted(upto, u * upto[-1], side="right")
+
+
+@numba.njit
+def invert_exactly(score, size, u):
+    return sampling.find_token_exactly(score, size, 0.0, u)
+
+
+@pytest.mark.parametrize(("nudge", "token"), [(-1e-9, 0), (1e-9, 2)])
+def test_a_share_that_float32_cannot_decide_is_decided_in_float64(listed, nudge, token):
+    scratch = listed(np.array([0.3, -np.inf, 1.1, 0.7], np.float32))
+    weights = np.exp(scratch.score[:4].astype(np.float64))
+    border = weights[0] / weights.sum()
+    place, sure, share = invert_exactly(scratch.score, 4, border + nudge)
+    assert (place, sure) == (token, True)
+    assert share == pytest.approx(weights[token] / weights.sum(), rel=1e-14)
+    assert not invert_exactly(scratch.score, 4, border)[1]

@@ -16,7 +16,7 @@ def top_p(score, size, peak, base, whole, p, scratch):
 
 @numba.njit
 def typical(score, size, centre, mass, whole, floor, scratch):
-    return truncation.typical(score, size, centre, mass, whole, floor, scratch)
+    return truncation.typical(score, size, 0.0, centre, mass, whole, floor, scratch)
 
 
 @numba.njit
@@ -38,10 +38,36 @@ def test_the_nucleus_keeps_as_many_ties_as_needed(listed, p, surplus):
     assert (edge, found, sure) == (scratch.score[0], surplus, True)
 
 
+def share_of_best(scratch):
+    weights = np.exp(scratch.score[:4].astype(np.float64))
+    return weights[1] / weights.sum()
+
+
 def test_a_mass_on_the_border_of_a_token_is_not_certain(listed):
     scratch = listed(np.log(P).astype(np.float32))
-    for p, sure in [(0.5, False), (0.5 + 1e-8, False), (0.5001, True), (0.8, False)]:
+    border = share_of_best(scratch)
+    for p, sure in [(border, False), (border + 1e-14, False), (0.5001, True)]:
         assert top_p(scratch.score, 4, math.log(0.5), 0.0, 1.0, p, scratch)[2] == sure
+
+
+def test_a_mass_that_float32_cannot_decide_is_decided_in_float64(listed):
+    scratch = listed(np.log(P).astype(np.float32))
+    border = share_of_best(scratch)
+    # Only the token at the edge can be confirmed: in float32 it may be the next one.
+    found = [
+        top_p(scratch.score, 4, math.log(0.5), 0.0, 1.0, p, scratch) for p in (border - 1e-9, border + 1e-9)
+    ]
+    assert any(sure for *_, sure in found)
+    for (edge, surplus, sure), last in zip(found, (1, 3), strict=True):
+        assert not sure or (edge, surplus) == (scratch.score[last], 0)
+    # Typical: the token of 0.3 is nearest to H, and then that of 0.5.
+    border = float(np.exp(np.float64(scratch.score[3])) / np.exp(scratch.score[:4].astype(np.float64)).sum())
+    found = [
+        typical(scratch.score, 4, -1.1421, tau, 1.0, -20.0, scratch) for tau in (border - 1e-9, border + 1e-9)
+    ]
+    assert any(sure for *_, sure in found)
+    for (edge, sure), last in zip(found, (3, 1), strict=True):
+        assert not sure or edge == scratch.key[last]
 
 
 @pytest.mark.parametrize(
