@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from unspool.decode.arguments import (
+from unspool.arguments import (
     Checked,
     as_bool,
     as_int,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from unspool.decode.arguments import int_or_none
+from unspool.arguments import int_or_none
 from unspool.decode.prompts import as_batch, ids_of, prompt_vocabulary, tokens_left
 from unspool.interfaces import Abilities
 from unspool.testing import random_table

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unspool.checked_fields import shown
+from unspool.arguments import shown
 
 Array = NDArray[np.float64]
 Array32 = NDArray[np.float32]

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from unspool.arguments import as_int, as_number, shown
 from unspool.basis.arrays import Array, as_distribution, as_numpy
 from unspool.basis.calibration import Calibration, collect_verdicts
 from unspool.basis.kappa_rule import RowLengths, compute_row_lengths, kappa
@@ -34,7 +35,6 @@ from unspool.basis.solver.whitening import WhitenedMatrix, load_or_whiten
 from unspool.basis.theory import Acceptance, Rejection, Verdict, check_tau, tau_from_slope
 from unspool.basis.verifier import verify_certificate
 from unspool.basis.work import DEFAULT_BUDGET
-from unspool.checked_fields import as_int, as_number, shown
 
 # Tokens searched in parallel; more would not fit the processor's cache.
 MAX_TOKENS_PER_BATCH = 128

@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from unspool.arguments import as_bool, as_int, as_number, shown
 from unspool.basis.arrays import Array, Indices, as_float64
 from unspool.basis.kappa_rule import KappaRule, RowLengths
 from unspool.basis.theory import check_tau, slope_from_tau
-from unspool.checked_fields import as_bool, as_int, as_number, shown
 
 if TYPE_CHECKING:
     from unspool.basis.basis_test import BasisTest

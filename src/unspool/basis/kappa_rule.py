@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from unspool.arguments import as_int, as_number, set_fields, shown
 from unspool.basis.arrays import Array, Array32, as_float64, as_masses
 from unspool.basis.theory import Verdict, slope_from_tau
-from unspool.checked_fields import as_int, as_number, set_fields, shown
 
 
 def kappa(p: ArrayLike, m: int) -> float:

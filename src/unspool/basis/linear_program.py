@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import linprog
 
+from unspool.arguments import as_int
 from unspool.basis.arrays import as_distribution, as_float64
 from unspool.basis.theory import slope_from_tau
-from unspool.checked_fields import as_int
 
 # HiGHS satisfies constraints and optimality to 10⁻⁷ each; θ near 1 inherits a few times that.
 TOLERANCE = 2e-6

@@ -19,8 +19,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import expm1, inf
 
+from unspool.arguments import as_number
 from unspool.basis.arrays import Array, Indices
-from unspool.checked_fields import as_number
 
 
 def tau_from_delta(delta: float) -> float:

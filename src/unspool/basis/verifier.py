@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import solve_triangular
 
+from unspool.arguments import as_int, shown
 from unspool.basis.arrays import Array, Indices, as_distribution, as_float64, as_numpy
 from unspool.basis.theory import Acceptance, Rejection, check_tau
-from unspool.checked_fields import as_int, shown
 
 
 class DyadicVector:

@@ -126,7 +126,7 @@ def _check_texts(
 
 
 def _own_measure(name: str, references: SystemOutputs | None) -> Callable[[Sequence[str]], SummedMeasure]:
-    from unspool.decode.arguments import function_of
+    from unspool.arguments import function_of
     from unspool.evaluate.significance import mean_of
     from unspool.plugins import import_plugin, is_plugin, one_line
 

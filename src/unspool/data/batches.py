@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from unspool.checked_fields import Checked, integer
+from unspool.arguments import Checked, integer
 from unspool.data.batch import Batch
 from unspool.data.examples import Examples, SelectedExamples, Sequences
 from unspool.data.random_numbers import Ints, random_below, random_bits, random_permutation

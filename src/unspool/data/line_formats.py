@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, ClassVar, Literal
 
-from unspool.checked_fields import integer
+from unspool.arguments import integer
 from unspool.data.examples import Classes, Pairs, Tags, Texts, sorted_labels
 from unspool.data.rows import END_OF_TEXT, MAX_LINE_BYTES, HeldOut, OnProgress, Row, RowFormat, read_lines
 from unspool.errors import check_surrogates

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from unspool.checked_fields import Checked, integer, number
+from unspool.arguments import Checked, integer, number
 from unspool.data.random_numbers import random_permutation
 from unspool.tokenization import Tokenizer
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from unspool import config
-from unspool.decode.arguments import as_int, items, shown
+from unspool.arguments import as_int, items, shown
 from unspool.decode.batching import CachedPrefixModel
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.generate import generate, stream

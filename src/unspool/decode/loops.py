@@ -24,7 +24,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from unspool.decode.arguments import as_int, as_number, function_of, shown
+from unspool.arguments import as_int, as_number, function_of, shown
 from unspool.decode.hypothesis import Hypothesis
 from unspool.interfaces import StopCondition
 

@@ -16,9 +16,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from unspool.basis.kappa_rule import KappaRule, KappaStep
-from unspool.basis.work import DEFAULT_BUDGET, one_blas_thread
-from unspool.decode.arguments import (
+from unspool.arguments import (
     Checked,
     as_int,
     as_number,
@@ -30,6 +28,8 @@ from unspool.decode.arguments import (
     set_fields,
     shown,
 )
+from unspool.basis.kappa_rule import KappaRule, KappaStep
+from unspool.basis.work import DEFAULT_BUDGET, one_blas_thread
 from unspool.decode.combine.lockstep import original
 from unspool.decode.fast_sampling import best_tokens
 from unspool.decode.multinomial import Multinomial, token_at

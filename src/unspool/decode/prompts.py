@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unspool.decode.arguments import int_or_none
+from unspool.arguments import int_or_none
 from unspool.interfaces import StepModel, TokenizerLike
 
 Message = Mapping[str, str]

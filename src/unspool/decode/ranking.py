@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import Checked, number
+from unspool.arguments import Checked, number
 from unspool.interfaces import Step
 
 

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from unspool.decode.arguments import int_or_none, items, shown
+from unspool.arguments import int_or_none, items, shown
 
 
 def stream_key(seed: int, prompt: Sequence[int], sample: int, prefix: Sequence[int] = ()) -> int:

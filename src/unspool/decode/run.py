@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, TypedDict, Unpack, get_type_hints
 
 from unspool import config
-from unspool.decode.arguments import as_int, ids, items, shown
+from unspool.arguments import as_int, ids, items, shown
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.hypothesis import Hypothesis, Job, SearchStep
 from unspool.decode.loops import OnLoop, stop_on_loops

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from unspool import config
-from unspool.decode.arguments import as_bool, as_int, shown
+from unspool.arguments import as_bool, as_int, shown
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.prompts import (
     Prompt,

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from unspool import config
-from unspool.decode.arguments import shown
+from unspool.arguments import shown
 from unspool.decode.picks import PICKS, TAU_RULES, BasisAware
 from unspool.decode.ranking import RANKING
 from unspool.decode.search import SEARCHES, UTILITIES, PromptLookup, Speculative

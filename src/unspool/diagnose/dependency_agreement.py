@@ -18,8 +18,9 @@ from typing import Any
 
 import torch
 
+from unspool.arguments import as_int, items, shown
 from unspool.data.conllu import TreeSentence
-from unspool.decode.arguments import as_int, declares_abilities, items, shown
+from unspool.decode.combine.lockstep import declares_abilities
 from unspool.nn.attention import find_arc_hits, label_arcs, word_attention
 from unspool.objectives.attention_losses import pad_rows
 from unspool.tokenization import Tokenizer

@@ -38,8 +38,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from unspool.arguments import as_int, items
 from unspool.data.known_languages.known_language import FullSupport, KnownLanguage
-from unspool.decode.arguments import as_int, items
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.generate import generate
 from unspool.decode.score import read_steps, score

@@ -18,8 +18,8 @@ from math import exp, log
 import numpy as np
 from numpy.typing import NDArray
 
+from unspool.arguments import as_number, items, shown
 from unspool.basis import tau_from_delta
-from unspool.decode.arguments import as_number, items, shown
 
 Array = NDArray[np.float64]
 

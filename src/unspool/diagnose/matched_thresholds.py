@@ -35,9 +35,9 @@ import torch
 from scipy.stats import binomtest
 from torch import Tensor
 
+from unspool.arguments import as_int, as_number, function_of, items, shown
 from unspool.basis import BasisTest
 from unspool.basis.work import one_blas_thread
-from unspool.decode.arguments import as_int, as_number, function_of, items, shown
 from unspool.decode.picks import AUTO_RANK
 from unspool.decode.transforms.thresholds import log_kappa
 from unspool.evaluate.teacher_forcing import Window, forced, read

@@ -20,10 +20,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unspool.arguments import as_matrix, as_number
 from unspool.basis import tau_from_delta
 from unspool.data.encoded_store import hash_tokenizer
 from unspool.data.known_languages.known_language import KnownLanguage, TrueModel
-from unspool.decode.arguments import as_matrix, as_number
 from unspool.diagnose.softmax_bottleneck import least_error, log_probabilities, smoothed, spectrum
 from unspool.evaluate.teacher_forcing import Window
 from unspool.interfaces import StepModel

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from unspool.decode.arguments import as_int, items, shown
+from unspool.arguments import as_int, items, shown
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.run import Run
 from unspool.decode.search import Sample

@@ -27,7 +27,7 @@ from random import Random
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import as_int, as_matrix
+from unspool.arguments import as_int, as_matrix
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.generate import generate
 from unspool.decode.search import Sample

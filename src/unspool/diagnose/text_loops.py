@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from unspool.decode.arguments import as_int, shown
+from unspool.arguments import as_int, shown
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.generate import generate
 from unspool.decode.loops import find_approximate_loop, find_loop

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from unspool.arguments import as_int, ids, shown, within
 from unspool.data.batch import Batch
-from unspool.decode.arguments import as_int, declares_abilities, ids, shown, within
+from unspool.decode.combine.lockstep import declares_abilities
 from unspool.heads.kerbs_kernel import kernel
 
 if TYPE_CHECKING:

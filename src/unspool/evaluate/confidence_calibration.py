@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from unspool.decode.arguments import as_int, as_number, items, shown
+from unspool.arguments import as_int, as_number, items, shown
 from unspool.decode.combine.lockstep import check_model
 from unspool.evaluate.significance import Interval
 from unspool.evaluate.teacher_forcing import Window, forced, paired, read, token_ids, token_pairs

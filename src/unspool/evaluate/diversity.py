@@ -26,7 +26,7 @@ from math import log
 from statistics import linear_regression
 from typing import Any, Literal
 
-from unspool.decode.arguments import as_int, items, one_of, shown
+from unspool.arguments import as_int, items, one_of, shown
 
 Tokens = Sequence[Hashable]
 ZIPF_TOP = 5_000

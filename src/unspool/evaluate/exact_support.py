@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import as_matrix, shown
+from unspool.arguments import as_matrix, shown
 from unspool.decode.hypothesis import Hypothesis, Job
 from unspool.decode.picks import ArgMax, BoundBasisAware
 from unspool.decode.search.sampling import TokenDecoder, bind_rules, reshape

@@ -24,8 +24,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unspool.arguments import MAX_INT, as_int, ids, items, shown
 from unspool.data.known_languages.known_language import KnownLanguage
-from unspool.decode.arguments import MAX_INT, as_int, ids, items, shown
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.run import Run
 from unspool.decode.score import read_steps

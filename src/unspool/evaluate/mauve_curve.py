@@ -31,7 +31,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import as_int, as_matrix
+from unspool.arguments import as_int, as_matrix
 from unspool.decode.combine.lockstep import check_model
 from unspool.evaluate.diversity import check_texts
 from unspool.evaluate.teacher_forcing import token_ids

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from unspool.decode.arguments import as_int
+from unspool.arguments import as_int
 from unspool.evaluate.diversity import Tokens, check_texts, ngrams
 from unspool.evaluate.significance import SummedMeasure, ratio_of
 from unspool.optional_metrics import sacrebleu_metrics

@@ -18,7 +18,7 @@ from math import exp, inf
 import numpy as np
 from numpy.typing import NDArray
 
-from unspool.decode.arguments import as_int, as_number, function_of, items, shown
+from unspool.arguments import as_int, as_number, function_of, items, shown
 
 Counts = NDArray[np.float64]
 

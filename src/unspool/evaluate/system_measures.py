@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from unspool.decode.arguments import function_of, shown
+from unspool.arguments import function_of, shown
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.loops import THRESHOLD, WINDOW, find_approximate_loop, find_loop
 from unspool.decode.score import score

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import as_int, ids, items, shown
+from unspool.arguments import as_int, ids, items, shown
 from unspool.decode.combine.lockstep import check_model
 from unspool.decode.prompts import encode_without_bos, ids_of, tokens_left
 from unspool.decode.score import read_pairs

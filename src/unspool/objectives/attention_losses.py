@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from unspool.checked_fields import Checked, integer, number
+from unspool.arguments import Checked, integer, number
 from unspool.data.batch import Batch
 from unspool.data.conllu import TreeSentence, read_treebank
 from unspool.data.random_numbers import random_bits

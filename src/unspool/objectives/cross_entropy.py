@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from unspool.checked_fields import Checked, number
+from unspool.arguments import Checked, number
 from unspool.data.batch import Batch
 from unspool.interfaces import Clock, Loss, Objective, Trainable
 from unspool.objectives.masked import check_not_masked_model

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from unspool.checked_fields import integer, number
+from unspool.arguments import integer, number
 from unspool.data.batch import Batch
 from unspool.data.encoded_store import hash_tokenizer
 from unspool.decode.search import Beam

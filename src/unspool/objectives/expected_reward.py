@@ -24,7 +24,7 @@ from typing import Any
 
 from torch import Tensor
 
-from unspool.checked_fields import integer, number
+from unspool.arguments import integer, number
 from unspool.config import unknown
 from unspool.data.batch import Batch
 from unspool.decode.search import Greedy, Sample

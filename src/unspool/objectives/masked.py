@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from unspool.checked_fields import Checked, number
+from unspool.arguments import Checked, number
 from unspool.data.batch import Batch, RandomStream
 from unspool.interfaces import Clock, Loss, Objective, PreparedLoss, Trainable
 

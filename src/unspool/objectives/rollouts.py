@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from unspool.checked_fields import Checked, integer, number
+from unspool.arguments import Checked, integer, number
 from unspool.data.batch import Batch
 from unspool.decode.output import Output
 from unspool.decode.run import Run

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unspool.checked_fields import Checked, integer, number
+from unspool.arguments import Checked, integer, number
 from unspool.config import choose, to_kind_dict
 from unspool.data.batch import Batch, RandomStream
 from unspool.interfaces import Clock, Loss, Objective, Trainable

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unspool.checked_fields import integer
+from unspool.arguments import integer
 from unspool.data.batch import Batch
 from unspool.decode.search import Greedy
 from unspool.interfaces import Clock, Loss, Objective, PreparedLoss, Trainable

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unspool.checked_fields import Checked, integer, number
+from unspool.arguments import Checked, integer, number
 from unspool.data.batch import Batch
 from unspool.interfaces import (
     AttentionReading,

@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from unspool.decode.arguments import shown
+from unspool.arguments import shown
 
 INK, SOFT, BLUE, ORANGE, RED, GREEN = "#222222", "#8a8a8a", "#2471a3", "#e67e22", "#c0392b", "#1e8449"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unspool.decode.arguments import as_int, items, shown
+from unspool.arguments import as_int, items, shown
 from unspool.plots.canvas import BLUE, GREEN, INK, ORANGE, RED, SOFT, canvas, check_type, label
 
 if TYPE_CHECKING:

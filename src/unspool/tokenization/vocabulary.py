@@ -16,7 +16,7 @@ from typing import Any
 import tokenizers
 from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 
-from unspool.checked_fields import Checked, number
+from unspool.arguments import Checked, number
 from unspool.config import choose, to_kind_dict
 from unspool.tokenization.tokenizer import Tokenizer
 

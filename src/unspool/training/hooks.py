@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from unspool.checked_fields import Checked, integer, number
+from unspool.arguments import Checked, integer, number
 from unspool.data.batch import Batch
 from unspool.interfaces import Clock, Trainable
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
-from unspool.checked_fields import Checked, integer, number
+from unspool.arguments import Checked, integer, number
 from unspool.training.settings import TrainSettings
 
 

@@ -32,8 +32,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 from scipy.linalg import qr
 
+from unspool.arguments import as_int, shown
 from unspool.basis.arrays import Array, Array32, Indices, as_numpy
-from unspool.checked_fields import as_int, shown
 from unspool.io import cache_folder, check_disk_space, new_file, private_folder
 
 # A direction of W̃ shorter than this, relative to the longest, is rounding error.

@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unspool.checked_fields import Checked, number
+from unspool.arguments import Checked, number
 from unspool.interfaces import Abilities, Step
 from unspool.tokenization.tokenizer import Tokenizer
 from unspool.tokenization.vocabulary import BOS_ID, EOS_ID, SPECIALS, train_words as word_vocabulary

@@ -19,7 +19,7 @@ from functools import cached_property
 from random import Random
 from typing import Any
 
-from unspool.checked_fields import Checked, integer, number
+from unspool.arguments import Checked, integer, number
 from unspool.config import choose, to_kind_dict
 from unspool.data.examples import Pairs, Texts
 from unspool.data.known_languages import LANGUAGES

@@ -24,7 +24,7 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from unspool.checked_fields import Checked, integer, number
+from unspool.arguments import Checked, integer, number
 from unspool.data.known_languages.known_language import KnownLanguage, Probabilities
 from unspool.data.known_languages.zipf_markov import cumulative_sums, zipf
 from unspool.tokenization.vocabulary import EOS_ID, SPECIALS

@@ -7,7 +7,7 @@ from datetime import date, timedelta
 from random import Random
 from typing import Any
 
-from unspool.checked_fields import Checked, integer
+from unspool.arguments import Checked, integer
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from unspool.checked_fields import Checked, integer, number
+from unspool.arguments import Checked, integer, number
 from unspool.data.known_languages.known_language import KnownLanguage, Probabilities
 from unspool.data.random_numbers import GOLDEN, MASK, mix
 from unspool.tokenization.vocabulary import BOS_ID, EOS_ID, SPECIALS

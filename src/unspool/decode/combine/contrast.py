@@ -15,7 +15,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import as_int, as_number, items, number, set_fields
+from unspool.arguments import as_int, as_number, items, number, set_fields
 from unspool.decode.combine.lockstep import Lockstep, States, check_model
 from unspool.decode.prompts import ids_of
 from unspool.interfaces import Step, StepModel

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import as_number, items, one_of, set_fields
+from unspool.arguments import as_number, items, one_of, set_fields
 from unspool.decode.combine.lockstep import Lockstep
 from unspool.interfaces import Step, StepModel
 

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from torch import Tensor
 
-from unspool.decode.arguments import Checked, declares_abilities, shown
+from unspool.arguments import Checked, shown
 from unspool.decode.prompts import prompt_vocabulary
 from unspool.interfaces import Abilities, Rewindable, Step, StepModel, TokenizerLike
 
@@ -134,6 +134,11 @@ class Lockstep(Checked, CombinedModel):
 
     def _rewindable(self) -> list[Rewindable]:
         return [part.rewindable for part in self.parts() if part.rewindable is not None]
+
+
+def declares_abilities(value: Any) -> bool:
+    """True for a class that inherits from `interfaces.Abilities` (docs/adr/0009)."""
+    return Abilities in type(value).__mro__
 
 
 def check_model(model: Any) -> None:

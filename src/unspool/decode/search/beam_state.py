@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields, replace
 from numbers import Real
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypedDict, Unpack
 
-from unspool.decode.arguments import Checked, function_of, integer, number, set_fields, shown
+from unspool.arguments import Checked, function_of, integer, number, set_fields, shown
 from unspool.decode.hypothesis import Hypothesis, Job, Ranked
 from unspool.decode.ranking import BeamStatus, Coverage, LengthPenalty, Proved, Stop, Sum
 from unspool.decode.search.candidates import Candidate

@@ -24,7 +24,7 @@ from typing import NamedTuple, Unpack
 
 import torch
 
-from unspool.decode.arguments import phrases as checked_phrases, within
+from unspool.arguments import phrases as checked_phrases, within
 from unspool.decode.hypothesis import Hypothesis, Job, SearchStep
 from unspool.decode.search.beam import BeamScores, run_beams
 from unspool.decode.search.beam_state import BeamKeywords, BeamOptions, BeamSearch, BeamState

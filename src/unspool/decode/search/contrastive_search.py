@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from unspool.decode.arguments import as_int, as_number, set_fields
+from unspool.arguments import as_int, as_number, set_fields
 from unspool.decode.hypothesis import Hypothesis, Job, SearchStep, split_ended
 from unspool.decode.score import read_steps
 from unspool.decode.search.candidates import alternatives

@@ -22,7 +22,7 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import LARGEST_BIAS, as_int, as_number, set_fields
+from unspool.arguments import LARGEST_BIAS, as_int, as_number, set_fields
 from unspool.decode.hypothesis import Job, SearchStep
 from unspool.decode.search.beam import BeamScores, run_beams
 from unspool.decode.search.beam_state import BeamKeywords, BeamOptions, BeamSearch, BeamState, Tree

@@ -30,7 +30,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import as_int, set_fields
+from unspool.arguments import as_int, set_fields
 from unspool.decode.hypothesis import Job, Ranked, SearchStep
 from unspool.decode.ranking import LengthPenalty, Sum
 from unspool.decode.search.beam import token_scores

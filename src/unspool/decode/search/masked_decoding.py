@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import Checked, integer, number
+from unspool.arguments import Checked, integer, number
 from unspool.decode.hypothesis import Hypothesis, Job, SearchStep, split_ended
 from unspool.decode.rng import torch_generator
 from unspool.interfaces import Infilling, StepModel

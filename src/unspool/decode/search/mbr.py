@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from unspool.decode.arguments import Checked, as_number, function_of, integer, set_fields, shown
+from unspool.arguments import Checked, as_number, function_of, integer, set_fields, shown
 from unspool.decode.hypothesis import Hypothesis, Job, SearchStep
 from unspool.decode.search.sampling import Sample
 from unspool.interfaces import Decoder, StepModel

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from unspool.decode.arguments import as_int, set_fields
+from unspool.arguments import as_int, set_fields
 
 
 @dataclass(frozen=True, init=False)

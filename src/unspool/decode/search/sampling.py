@@ -24,8 +24,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from unspool.arguments import function_of, set_fields, shown
 from unspool.decode import fast_sampling
-from unspool.decode.arguments import function_of, set_fields, shown
 from unspool.decode.hypothesis import Hypothesis, Job, Ranked, SearchStep, split_ended
 from unspool.decode.multinomial import Multinomial, draw_uniform
 from unspool.decode.picks import ArgMax

@@ -29,7 +29,7 @@ from typing import ClassVar, NamedTuple, Protocol
 import torch.nn.functional as F
 from torch import Tensor
 
-from unspool.decode.arguments import as_int, set_fields
+from unspool.arguments import as_int, set_fields
 from unspool.decode.combine.lockstep import check_model, check_parts
 from unspool.decode.hypothesis import Hypothesis, Job, SearchStep, split_ended
 from unspool.decode.multinomial import Multinomial, token_at

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import biases, known_ids, pairs, phrases, set_fields, within
+from unspool.arguments import biases, known_ids, pairs, phrases, set_fields, within
 from unspool.decode.hypothesis import Hypothesis, Job
 from unspool.decode.prompts import encode_without_bos
 from unspool.decode.transforms.penalties import tokens_so_far

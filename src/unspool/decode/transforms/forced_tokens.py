@@ -12,7 +12,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import (
+from unspool.arguments import (
     Checked,
     ids,
     integer,

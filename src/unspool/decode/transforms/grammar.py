@@ -35,7 +35,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unspool.decode.arguments import items, set_fields, shown
+from unspool.arguments import items, set_fields, shown
 from unspool.decode.hypothesis import Hypothesis, Job
 from unspool.decode.transforms.scores import cut, peaks
 from unspool.interfaces import Step, StepModel, TokenizerLike

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import number
+from unspool.arguments import number
 from unspool.decode.transforms.scores import Truncation, alive, precise
 
 

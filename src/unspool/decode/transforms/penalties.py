@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import LARGEST_BIAS, Checked, flag, integer, number, token_ids
+from unspool.arguments import LARGEST_BIAS, Checked, flag, integer, number, token_ids
 from unspool.decode.hypothesis import Hypothesis
 from unspool.decode.transforms.scores import ban_each, peaks
 from unspool.interfaces import Step

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import Checked, function_of, shown
+from unspool.arguments import Checked, function_of, shown
 from unspool.decode.hypothesis import Hypothesis
 from unspool.interfaces import Step, Transform
 

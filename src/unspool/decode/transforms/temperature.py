@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import Checked, number
+from unspool.arguments import Checked, number
 from unspool.decode.hypothesis import Hypothesis
 from unspool.decode.transforms.scores import alive, cut, peaks, precise
 from unspool.interfaces import Step

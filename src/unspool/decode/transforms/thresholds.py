@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import Checked, flag, integer, number, set_fields, token_ids, within
+from unspool.arguments import Checked, flag, integer, number, set_fields, token_ids, within
 from unspool.decode.hypothesis import Hypothesis, Job
 from unspool.decode.rng import stream_key, uniform
 from unspool.decode.transforms.scores import Truncation, alive, cut, peaks, precise

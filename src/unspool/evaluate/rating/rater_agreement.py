@@ -19,7 +19,7 @@ from math import nan
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 
-from unspool.decode.arguments import as_number, items, one_of, shown
+from unspool.arguments import as_number, items, one_of, shown
 from unspool.evaluate.significance import Counts, SummedMeasure
 
 

@@ -16,7 +16,7 @@ from itertools import combinations
 
 import numpy as np
 
-from unspool.decode.arguments import shown
+from unspool.arguments import shown
 from unspool.evaluate.rating.answers import Answer
 from unspool.evaluate.rating.rater_agreement import alpha_measure, strengths
 from unspool.evaluate.rating.rating_set import Key, RatingSet

@@ -21,8 +21,8 @@ from itertools import combinations
 from pathlib import Path
 from random import Random
 
+from unspool.arguments import as_int, one_of, shown
 from unspool.config import build, convert
-from unspool.decode.arguments import as_int, one_of, shown
 from unspool.errors import check_surrogates, replace_control_characters
 from unspool.evaluate.diversity import check_texts
 from unspool.evaluate.rating import answers as answers_module

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unspool import config
-from unspool.decode.arguments import as_int, as_number
+from unspool.arguments import as_int, as_number
 from unspool.decode.rng import fresh_seed
 from unspool.decode.spec import as_decoder
 from unspool.integrations.ray.corpus import ray_package

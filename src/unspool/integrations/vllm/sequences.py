@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unspool.decode.arguments import shown
+from unspool.arguments import shown
 from unspool.decode.hypothesis import Hypothesis, Job
 from unspool.decode.picks import BasisAware
 from unspool.decode.rng import stream_key
