@@ -120,9 +120,16 @@ DEVIATION_BOUND = 3 * ROUNDING_BOUND
 @kernel
 def best_score(score: Any, size: int) -> Any:
     """The best score; NaN if a score is NaN."""
+    end = padded_size(size)
+    even = end // (2 * LIST_MULTIPLE) * 2 * LIST_MULTIPLE
     best, other = splat(np.float32(-np.inf)), splat(np.float32(-np.inf))
     sums = splat(np.float32(0))  # NaN if a score is; −∞ if tokens were cut
-    for i in range(0, padded_size(size), LIST_MULTIPLE):
+    for i in range(0, even, 2 * LIST_MULTIPLE):  # each addition to the sums waits for the one before it
+        x, y = load(score, i), load(score, i + WIDTH)
+        z, w = load(score, i + 2 * WIDTH), load(score, i + 3 * WIDTH)
+        best, other = vmax(vmax(x, y), best), vmax(vmax(z, w), other)
+        sums = vadd(sums, vadd(vadd(x, y), vadd(z, w)))
+    for i in range(even, end, LIST_MULTIPLE):
         x, y = load(score, i), load(score, i + WIDTH)
         best, other, sums = vmax(x, best), vmax(y, other), vadd(sums, vadd(x, y))
     return np.float32(np.nan) if np.isnan(vsum(sums)) else vmax_element(vmax(best, other))
