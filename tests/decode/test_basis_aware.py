@@ -12,8 +12,8 @@ from unspool.basis import BasisTest, KappaRule, RowLengths
 from unspool.basis.solver import whitening
 from unspool.basis.work import DEFAULT_BUDGET
 from unspool.decode import picks
-from unspool.decode.combine.lockstep import DelegatingModel
 from unspool.decode.generate import generate
+from unspool.decode.lockstep import DelegatingModel
 from unspool.decode.picks import BasisAware, ConstantTau, EtaTau, NucleusTau
 from unspool.decode.search import Sample
 from unspool.decode.transforms import Temperature, TopK, Typical

@@ -1,4 +1,4 @@
-from unspool.decode.combine.lockstep import DelegatingModel, original
+from unspool.decode.lockstep import DelegatingModel, original
 from unspool.testing import random_table
 
 

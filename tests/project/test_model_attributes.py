@@ -5,7 +5,7 @@ import ast
 import pytest
 
 NAMES = ("model", "head", "block", "encoder")
-REFUSALS = {"decode/combine/lockstep.py": 1, "models/loading/run_folder.py": 2}
+REFUSALS = {"decode/lockstep.py": 1, "models/loading/run_folder.py": 2}
 """Files that inspect an object of any type in order to refuse it."""
 
 

@@ -16,7 +16,7 @@ from weakref import ref
 import torch
 from torch import Tensor
 
-from unspool.decode.combine.lockstep import DelegatingModel
+from unspool.decode.lockstep import DelegatingModel
 from unspool.decode.prefill import Chunk, PendingPrompt, Prefill, Prompts, first_fitting, plan_chunks
 from unspool.decode.prefix_cache import PrefixCache, Slot, SlotState, longest_match
 from unspool.interfaces import Forking, Joining, Step, StepModel

@@ -18,8 +18,8 @@ from typing import Any
 from unspool import config
 from unspool.arguments import as_int, items, shown
 from unspool.decode.batching import CachedPrefixModel
-from unspool.decode.combine.lockstep import check_model
 from unspool.decode.generate import generate, stream
+from unspool.decode.lockstep import check_model
 from unspool.decode.loops import OnLoop
 from unspool.decode.output import Output, Piece
 from unspool.decode.prompts import ids_of, tokens_left

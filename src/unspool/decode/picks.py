@@ -30,8 +30,8 @@ from unspool.arguments import (
 )
 from unspool.basis.kappa_rule import KappaRule, KappaStep
 from unspool.basis.work import DEFAULT_BUDGET, one_blas_thread
-from unspool.decode.combine.lockstep import original
 from unspool.decode.fast_sampling import best_tokens
+from unspool.decode.lockstep import original
 from unspool.decode.multinomial import Multinomial, token_at
 from unspool.decode.transforms.nucleus import TopP
 from unspool.decode.transforms.scores import Truncation

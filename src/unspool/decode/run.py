@@ -12,8 +12,8 @@ from typing import Any, TypedDict, Unpack, get_type_hints
 
 from unspool import config
 from unspool.arguments import as_int, ids, items, shown
-from unspool.decode.combine.lockstep import check_model
 from unspool.decode.hypothesis import Hypothesis, Job, SearchStep
+from unspool.decode.lockstep import check_model
 from unspool.decode.loops import OnLoop, stop_on_loops
 from unspool.decode.output import Output, Piece, output_of, pieces_of
 from unspool.decode.prompts import Prompt, Prompts, as_batch, check_ids, ids_of, tokens_left

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from unspool import config
 from unspool.arguments import as_bool, as_int, shown
-from unspool.decode.combine.lockstep import check_model
+from unspool.decode.lockstep import check_model
 from unspool.decode.prompts import (
     Prompt,
     Prompts,

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from unspool.arguments import as_int, items, shown
-from unspool.decode.combine.lockstep import check_model
 from unspool.decode.generate import generate
+from unspool.decode.lockstep import check_model
 from unspool.decode.output import Output
 from unspool.decode.search import Beam, TokenF1
 from unspool.evaluate.teacher_forcing import token_pairs

@@ -20,7 +20,7 @@ import torch
 
 from unspool.arguments import as_int, items, shown
 from unspool.data.conllu import TreeSentence
-from unspool.decode.combine.lockstep import declares_abilities
+from unspool.decode.lockstep import declares_abilities
 from unspool.nn.attention import find_arc_hits, label_arcs, word_attention
 from unspool.objectives.attention_losses import pad_rows
 from unspool.tokenization import Tokenizer

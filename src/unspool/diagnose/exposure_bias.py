@@ -40,8 +40,8 @@ from numpy.typing import NDArray
 
 from unspool.arguments import as_int, items
 from unspool.data.known_languages.known_language import FullSupport, KnownLanguage
-from unspool.decode.combine.lockstep import check_model
 from unspool.decode.generate import generate
+from unspool.decode.lockstep import check_model
 from unspool.decode.score import read_steps, score
 from unspool.decode.search import Sample
 from unspool.evaluate.known_truth import check_language

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from random import Random
 
 from unspool.arguments import as_int
-from unspool.decode.combine.lockstep import check_model
 from unspool.decode.generate import generate
+from unspool.decode.lockstep import check_model
 from unspool.decode.score import score
 from unspool.decode.search import Greedy, Sample
 from unspool.evaluate.significance import Interval, bootstrap, mean_of

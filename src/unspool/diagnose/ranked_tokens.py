@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from unspool.arguments import as_int, items, shown
-from unspool.decode.combine.lockstep import check_model
+from unspool.decode.lockstep import check_model
 from unspool.decode.run import Run
 from unspool.decode.search import Sample
 from unspool.evaluate.exact_support import next_tokens

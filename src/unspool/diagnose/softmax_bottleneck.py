@@ -28,8 +28,8 @@ import torch
 from torch import Tensor
 
 from unspool.arguments import as_int, as_matrix
-from unspool.decode.combine.lockstep import check_model
 from unspool.decode.generate import generate
+from unspool.decode.lockstep import check_model
 from unspool.decode.search import Sample
 from unspool.evaluate.teacher_forcing import Window, forced, paired, read
 from unspool.interfaces import StepModel, TokenizerLike

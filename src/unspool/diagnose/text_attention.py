@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from unspool.data.batch import Batch
-from unspool.decode.combine.lockstep import check_model
+from unspool.decode.lockstep import check_model
 from unspool.decode.prompts import prompt_vocabulary
 from unspool.evaluate.teacher_forcing import forced, token_ids
 from unspool.interfaces import AttentionStack, StepModel, TokenizerLike

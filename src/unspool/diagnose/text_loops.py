@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from unspool.arguments import as_int, shown
-from unspool.decode.combine.lockstep import check_model
 from unspool.decode.generate import generate
+from unspool.decode.lockstep import check_model
 from unspool.decode.loops import find_approximate_loop, find_loop
 from unspool.decode.output import Output
 from unspool.evaluate.diversity import check_texts, rep_n

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from unspool.arguments import as_int, ids, shown, within
 from unspool.data.batch import Batch
-from unspool.decode.combine.lockstep import declares_abilities
+from unspool.decode.lockstep import declares_abilities
 from unspool.heads.kerbs_kernel import kernel
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unspool.arguments import as_int, as_number, items, shown
-from unspool.decode.combine.lockstep import check_model
+from unspool.decode.lockstep import check_model
 from unspool.evaluate.significance import Interval
 from unspool.evaluate.teacher_forcing import Window, forced, paired, read, token_ids, token_pairs
 from unspool.interfaces import StepModel

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from unspool.arguments import MAX_INT, as_int, ids, items, shown
 from unspool.data.known_languages.known_language import KnownLanguage
-from unspool.decode.combine.lockstep import check_model
+from unspool.decode.lockstep import check_model
 from unspool.decode.run import Run
 from unspool.decode.score import read_steps
 from unspool.decode.search import Greedy, Sample

@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from unspool.arguments import as_int, as_matrix
-from unspool.decode.combine.lockstep import check_model
+from unspool.decode.lockstep import check_model
 from unspool.evaluate.diversity import check_texts
 from unspool.evaluate.teacher_forcing import token_ids
 from unspool.interfaces import StepModel

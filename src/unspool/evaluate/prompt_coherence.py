@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from unspool.decode.combine.lockstep import check_model
+from unspool.decode.lockstep import check_model
 from unspool.decode.score import Score, score
 from unspool.evaluate.diversity import check_texts
 from unspool.evaluate.mauve_curve import features

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from unspool.arguments import function_of, shown
-from unspool.decode.combine.lockstep import check_model
+from unspool.decode.lockstep import check_model
 from unspool.decode.loops import THRESHOLD, WINDOW, find_approximate_loop, find_loop
 from unspool.decode.score import score
 from unspool.evaluate.diversity import ZIPF_TOP, check_texts, distinct_n, rep_n, zipf_coefficient

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from unspool.arguments import as_int, ids, items, shown
-from unspool.decode.combine.lockstep import check_model
+from unspool.decode.lockstep import check_model
 from unspool.decode.prompts import encode_without_bos, ids_of, tokens_left
 from unspool.decode.score import read_pairs
 from unspool.evaluate.diversity import check_texts

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor
 
-from unspool.decode.combine.lockstep import DelegatingModel
+from unspool.decode.lockstep import DelegatingModel
 from unspool.engine.compiled_state import CompiledForking, CompiledJoining, CompiledState, prompt_state
 from unspool.engine.engine_choice import module_spec
 from unspool.heads.softmax import predict_step

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from unspool.decode.batching import BatchScheduler
-from unspool.decode.combine.lockstep import DelegatingModel
+from unspool.decode.lockstep import DelegatingModel
 from unspool.decode.prefill import Prefill, Prompts, first_fitting
 from unspool.decode.prefix_cache import SlotState
 from unspool.decode.run import Run

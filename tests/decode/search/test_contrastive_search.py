@@ -5,8 +5,7 @@ import pytest
 import torch
 
 import unspool as us
-from unspool.decode.combine.contrast import Contrast, EarlyExit
-from unspool.decode.combine.ensemble import Ensemble
+from unspool.decode.combine import Contrast, EarlyExit, Ensemble
 from unspool.decode.generate import generate, stream
 from unspool.decode.search import Greedy
 from unspool.decode.search.contrastive_search import ContrastiveSearch, SeenVectors

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given, strategies as st
 
-from unspool.decode.combine.contrast import Contrast
+from unspool.decode.combine import Contrast
 from unspool.decode.generate import generate, stream
 from unspool.decode.hypothesis import Hypothesis, Job, SearchStep
 from unspool.decode.run import Run

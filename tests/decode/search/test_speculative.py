@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from unspool.decode.combine.contrast import Contrast
+from unspool.decode.combine import Contrast
 from unspool.decode.generate import generate, stream
 from unspool.decode.hypothesis import Job
 from unspool.decode.multinomial import Multinomial

@@ -30,8 +30,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unspool.arguments import as_int, set_fields
-from unspool.decode.combine.lockstep import check_model, check_parts
 from unspool.decode.hypothesis import Hypothesis, Job, SearchStep, split_ended
+from unspool.decode.lockstep import check_model, check_parts
 from unspool.decode.multinomial import Multinomial, token_at
 from unspool.decode.picks import ArgMax
 from unspool.decode.prompts import tokens_left

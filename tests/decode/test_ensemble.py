@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from unspool.decode.combine.ensemble import MEANS, Ensemble
+from unspool.decode.combine import MEANS, Ensemble
 from unspool.decode.generate import generate
 from unspool.decode.search import Greedy, Sample
 from unspool.decode.search.beam import Beam

@@ -5,7 +5,7 @@ import torch
 from scipy.stats import chisquare
 
 import unspool as us
-from unspool.decode.combine.contrast import DExperts
+from unspool.decode.combine import DExperts
 from unspool.testing import TableModel, random_table
 
 

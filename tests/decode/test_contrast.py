@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from unspool.decode.combine.contrast import Contrast, plausible
+from unspool.decode.combine import Contrast, plausible
 from unspool.decode.generate import generate, stream
 from unspool.decode.search import Greedy, Sample
 from unspool.decode.search.beam import Beam

@@ -3,7 +3,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from unspool.decode.combine.lockstep import Lockstep, States, check_parts
+from unspool.decode.lockstep import Lockstep, States, check_parts
 from unspool.interfaces import Abilities, Step, StepModel
 from unspool.testing import TableModel, TableState, random_table
 

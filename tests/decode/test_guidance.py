@@ -6,7 +6,7 @@ from scipy.stats import chisquare
 from transformers.generation.logits_process import UnbatchedClassifierFreeGuidanceLogitsProcessor
 
 import unspool as us
-from unspool.decode.combine.contrast import Guidance, Reprompted
+from unspool.decode.combine import Guidance, Reprompted
 from unspool.evaluate import perplexity
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.testing import TableModel, random_table
