@@ -5,7 +5,7 @@ import torch
 
 from unspool.lab.claims import CLAIMS
 from unspool.lab.results import findings, write
-from unspool.lab.running import estimated_seconds, measure_once, run
+from unspool.lab.running import SECONDS, estimated_seconds, measure_once, run
 
 
 def measured_seeds(claim, seeds, folder, **options):
@@ -49,7 +49,7 @@ def test_processes_give_the_same_numbers(tmp_path):
 
 
 def test_the_estimate_is_the_time_of_the_last_measurement(coin, tmp_path):
-    assert estimated_seconds(tmp_path, coin, 101, False) == coin.seconds
+    assert estimated_seconds(tmp_path, coin, 101, False) == SECONDS
     write(tmp_path, coin, replace(measure_once(coin, 101, False), seconds=7.5))
     assert estimated_seconds(tmp_path, coin, 101, False) == 7.5
 

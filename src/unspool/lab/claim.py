@@ -77,16 +77,12 @@ class Experiment:
     draw: Draw
     seeds: int
     """The number of seeds of a complete run."""
-    seconds: float = 5.0
-    """Processor time of one seed, for the first estimate of the remaining time."""
     limits: str = ""
     """Limits of the experiment."""
     comment: str = ""
     """An explanation that was written after the result; it is no part of the plan."""
     needs: tuple[str, ...] = ()
     """What it reads besides this package (`inputs`)."""
-    size: tuple[float, float] = (6.4, 3.0)
-    """Size of the figure in inches."""
 
     def default_seeds(self, quick: bool) -> list[int]:
         """Return the seeds of a complete run, or the first of them."""

@@ -88,13 +88,14 @@ def write_figures(findings: Sequence[Finding], page: Path) -> None:
 def draw_finding(finding: Finding, path: Path) -> None:
     """Write the figure of a claim to a file, with the statement and the effect as its title."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    (width, height), words = finding.claim.size, [finding.claim.statement]
+    words = [finding.claim.statement]
     if finding.effect:
         words += [f"{finding.verdict}: {effect_line(finding)}"]
-    title = "\n".join(line for text in words for line in textwrap.wrap(text, round(16 * width)))
-    with canvas(path, width, height + 0.15 * (title.count("\n") + 1)) as figure:
+    title = [line for text in words for line in textwrap.wrap(text, 102)]
+    with canvas(path, 6.4, 3.0) as figure:
         finding.claim.draw(figure, finding.runs)
-        figure.suptitle(title, fontsize=8)
+        figure.set_figheight(figure.get_figheight() + 0.15 * len(title))
+        figure.suptitle("\n".join(title), fontsize=8)
 
 
 def figure_svg(finding: Finding) -> str:

@@ -42,25 +42,33 @@ def chart(*panels: Draw, **layout: Any) -> Draw:
     return draw
 
 
-def bars(names: Mapping[str, str], xlabel: str, *, limit: float | None = None, **settings: Any) -> Draw:
-    """Return a panel with a bar for each number in `names` (number → label).
+def bars(
+    names: Mapping[str, str] | Sequence[str],
+    xlabel: str,
+    number: str = "{}",
+    *,
+    limit: float | None = None,
+    **settings: Any,
+) -> Draw:
+    """Return a panel with a bar for each number in `names` (number → label, or labels that `number` formats).
 
-    A line shows the 95 % interval of the mean, and a dot each run.
-
-    `limit` is marked by a dotted line; `settings` go to matplotlib's `Axes.set`.
+    A line shows the 95 % interval of the mean, and a dot each run. `limit` is marked by a dotted line;
+    `settings` go to matplotlib's `Axes.set`. The height of the figure follows from the number of bars.
     """
+    labels = names if isinstance(names, Mapping) else {number.format(name): name for name in names}
 
     def draw(axes: Any, runs: Sequence[Run]) -> None:
-        values = np.array([[run[name] for run in runs] for name in names], dtype=float)
-        positions = np.arange(len(names))
+        values = np.array([[run[name] for run in runs] for name in labels], dtype=float)
+        positions = np.arange(len(labels))
+        axes.figure.set_figheight(1.25 + 0.25 * len(labels))
         axes.barh(positions, values.mean(1), color=BLUE, alpha=0.55, height=0.65)
         axes.plot(values.ravel(), np.repeat(positions + 0.2, len(runs)), "o", color=SOFT, markersize=2)
         if len(runs) > 1:
             axes.errorbar(
                 values.mean(1), positions, xerr=half_widths(values), fmt="none", ecolor=INK, capsize=3
             )
-        axes.set_yticks(positions, list(names.values()))
-        axes.set_ylim(len(names) - 0.4, -0.6)  # the first at the top, also if panels share the axis
+        axes.set_yticks(positions, list(labels.values()))
+        axes.set_ylim(len(labels) - 0.4, -0.6)  # the first at the top, also if panels share the axis
         axes.grid(axis="x", alpha=0.3)
         if limit is not None:
             axes.axvline(limit, color=RED, linestyle=":")
@@ -71,7 +79,7 @@ def bars(names: Mapping[str, str], xlabel: str, *, limit: float | None = None, *
 
 def lines(
     x: str,
-    names: Mapping[str, str],
+    names: Mapping[str, str] | Sequence[str],
     xlabel: str = "",
     ylabel: str = "",
     *,
@@ -79,7 +87,7 @@ def lines(
     limit: float | None = None,
     **settings: Any,
 ) -> Draw:
-    """Return a panel with a line for each curve in `names` (curve → label) over the curve `x`.
+    """Return a panel with a line for each curve in `names` (curve → label, or curves) over the curve `x`.
 
     The line is the mean over runs, the band its 95 % interval. `ticks` are the values, and their
     labels, on the x-axis. `limit` and `settings` are as for `bars`.
@@ -87,7 +95,8 @@ def lines(
 
     def draw(axes: Any, runs: Sequence[Run]) -> None:
         at = np.asarray(runs[0][x], dtype=float)
-        for (name, label), colour in zip(names.items(), COLOURS, strict=False):
+        labels = names if isinstance(names, Mapping) else {name: name for name in names}
+        for (name, label), colour in zip(labels.items(), COLOURS, strict=False):
             y = np.array([run[name] for run in runs], dtype=float)
             axes.plot(at, y.mean(0), "o-", color=colour, label=label, markersize=3)
             half = half_widths(y.T)
@@ -98,8 +107,8 @@ def lines(
             axes.axhline(limit, color=RED, linestyle=":")
         axes.set(xlabel=xlabel, ylabel=ylabel, **settings)
         if ticks:
-            labels = ticks.values() if isinstance(ticks, Mapping) else (f"{tick:g}" for tick in ticks)
-            axes.set_xticks(list(ticks), list(labels))
+            marks = ticks.values() if isinstance(ticks, Mapping) else (f"{tick:g}" for tick in ticks)
+            axes.set_xticks(list(ticks), list(marks))
             axes.minorticks_off()
 
     return draw

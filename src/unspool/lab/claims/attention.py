@@ -72,7 +72,6 @@ def gradient_ratio(model: Any, length: int, rows: int) -> float:
     unit="model",
     assumed=(2.0, 0.6),
     secondary=("fixed, 64 words", "attention, 64 words", "attention, 8 words"),
-    seconds=1,
     draw=chart(
         lines(
             "length",
@@ -131,7 +130,6 @@ COPY_LENGTHS = (3, 4, 6, 8, 10, 12)
     matters=0.25,
     assumed=(0.6, 0.2),
     secondary=("attention, 12 symbols", "fixed, 12 symbols", "attention, 3 symbols", "fixed, 3 symbols"),
-    seconds=8,
     draw=chart(
         lines(
             "length",
@@ -191,7 +189,6 @@ def jacobian_norm(scores_NT: Tensor) -> float:
         "gradient, unscaled, I = 64",
         "gradient, scaled, I = 1024",
     ),
-    seconds=5,
     draw=chart(
         lines(
             "width",
@@ -265,7 +262,6 @@ WIDTH, HEADS = 32, 4
             n["parameters of a head, I = J/2: queries and keys"] == n["parameters of a head: W̃"]
         ),
     },
-    seconds=3,
     draw=chart(
         lines(
             "rank",
@@ -354,13 +350,9 @@ def entropy_and_distance(model: Any, rows: list[tuple[int, ...]]) -> tuple[float
         "focus: nats a token above the truth",
         "plain: nats a token above the truth",
     ),
-    seconds=12,
     draw=chart(
-        bars({f"{name}: entropy": name for name in LOSSES}, "mean entropy of attention, nats"),
-        bars(
-            {f"{name}: squared distance": name for name in LOSSES},
-            "mean squared distance, without the last layer",
-        ),
+        bars([*LOSSES], "mean entropy of attention, nats", "{}: entropy"),
+        bars([*LOSSES], "mean squared distance, without the last layer", "{}: squared distance"),
         sharey=True,
     ),
 )
@@ -398,9 +390,7 @@ def attention_losses(seed: int, quick: bool, progress: Progress) -> Numbers:
         "no capped distance exceeds the cap": lambda n: n["largest capped distance"] <= CAP,
         "without the cap some do": lambda n: n["largest distance without the cap"] > CAP,
     },
-    seconds=0.2,
     draw=chart(bars({"largest capped distance": "capped"}, f"largest squared distance (cap {CAP:g})")),
-    size=(6.4, 1.5),
 )
 def attention_loss_bounds(seed: int, quick: bool, progress: Progress) -> Numbers:  # noqa: ARG001
     """H(1/T, …, 1/T) = ln T;   min(L_max, Σ α (t₁ − t₂)²) ≤ L_max."""
@@ -438,7 +428,6 @@ SHAPINGS = {"focus": "attention_focus", "near": "attention_near"}
         *(f"{regime}, {kind}: gain" for regime in REGIMES for kind in SHAPINGS),
         *(f"{regime}, focus 0" for regime in REGIMES),
     ),
-    seconds=17,
     draw=chart(
         *(
             lines(

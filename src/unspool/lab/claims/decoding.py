@@ -44,14 +44,8 @@ from unspool.testing import TableModel, random_table
             n["answers more probable than each of their beginnings, with an end"] == 1
         ),
     },
-    seconds=1,
     draw=chart(
-        lines(
-            "characters",
-            {"without an end": "without an end", "with an end": "with an end"},
-            "characters of the answer",
-            "log p, median",
-        )
+        lines("characters", ("without an end", "with an end"), "characters of the answer", "log p, median")
     ),
 )
 def end_symbol(seed: int, quick: bool, progress: Progress) -> Numbers:
@@ -98,15 +92,11 @@ VOCABULARY, LENGTH, BEAMS = 5, 6, (1, 2, 4, 16)
             n["exact: scores, most"] < VOCABULARY**LENGTH
         ),
     },
-    seconds=12,
     draw=chart(
         bars(
-            {f"{it}: right": it for it in (*(f"beam {k}" for k in BEAMS), "exact")},
-            "most probable text found",
-            xlim=(0, 1.02),
-        ),
+            (*(f"beam {k}" for k in BEAMS), "exact"), "most probable text found", "{}: right", xlim=(0, 1.02)
+        )
     ),
-    size=(6.4, 2.2),
 )
 def search_costs(seed: int, quick: bool, progress: Progress) -> Numbers:
     """V^n   against   n·k·V.   Stahlberg & Byrne 2019 (papers.bib: stahlberg2019nmt)."""
@@ -158,11 +148,9 @@ def search_costs(seed: int, quick: bool, progress: Progress) -> Numbers:
         "no two tokens change their order": lambda n: n["pairs of tokens that change their order"] == 0,
         "some pairs of texts do": lambda n: n["pairs of texts that change their order"] > 0,
     },
-    seconds=3,
     draw=chart(
         bars({"pairs of texts that change their order": "T = 1 to 1/2"}, "pairs of texts", xlim=(0, 1))
     ),
-    size=(6.4, 1.4),
 )
 @torch.no_grad()
 def temperature_limits(seed: int, quick: bool, progress: Progress) -> Numbers:
@@ -229,13 +217,9 @@ KINDS: dict[str, Any] = {
         "bible, beam 4: repetition",
         "bible, top-p 0.9: repetition",
     ),
-    seconds=16,
     draw=chart(
-        bars({f"{name}: right": name for name in KINDS}, "right answers", xlim=(0, 1)),
-        bars(
-            {f"bible, {name}: repetition": name for name in ("beam 4", "top-p 0.9")},
-            "4-grams that were there before",
-        ),
+        bars([*KINDS], "right answers", "{}: right", xlim=(0, 1)),
+        bars(("beam 4", "top-p 0.9"), "4-grams that were there before", "bible, {}: repetition"),
     ),
 )
 def small_beams(seed: int, quick: bool, progress: Progress) -> Numbers:
@@ -320,7 +304,6 @@ def expected_alpha(marks: Sequence[int], noise: float) -> float:
             n["mean mark of own, ordered answers"] > n["mean mark of others"]
         ),
     },
-    seconds=8,
     draw=chart(
         lines("noise", {"α": "measured", "expected": "expected"}, "share of random marks", "Krippendorff's α")
     ),

@@ -55,9 +55,7 @@ REPEATING: dict[str, Any] = {
     crossed=16,
     assumed=(0.35, 0.2),
     secondary=tuple(f"{name}: repetition" for name in REPEATING),
-    seconds=5,
-    draw=chart(bars({f"{name}: repetition": name for name in REPEATING}, "4-grams that were there before")),
-    size=(6.4, 2.2),
+    draw=chart(bars([*REPEATING], "4-grams that were there before", "{}: repetition")),
 )
 def degeneration(seed: int, quick: bool, progress: Progress) -> Numbers:
     """ŷ_t = argmax p̂   against   ŷ_t ~ p̂.
@@ -96,11 +94,7 @@ SAMPLERS: dict[str, Any] = {
         *(f"{name}: impossible sentences" for name in SAMPLERS),
         *(f"{name}: different sentences" for name in SAMPLERS),
     ),
-    seconds=9,
-    draw=chart(
-        bars({f"{name}: impossible sentences": name for name in SAMPLERS}, "sentences that are impossible")
-    ),
-    size=(6.4, 2.2),
+    draw=chart(bars([*SAMPLERS], "sentences that are impossible", "{}: impossible sentences")),
 )
 def incoherent_sampling(seed: int, quick: bool, progress: Progress) -> Numbers:
     """ŷ_t ~ p̂   against   ŷ_t ~ p̂ cut to its nucleus.
@@ -165,12 +159,12 @@ def complete(model: Any, truth: ZipfMarkov, starts: Sequence[tuple[int, ...]]) -
         "strong, greedy: possible sentences",
         "contrast, greedy: possible sentences",
     ),
-    seconds=16,
     draw=chart(
-        bars({f"{it}: repetition": it for it in CONTRASTED}, "4-grams that were there before"),
+        bars(CONTRASTED, "4-grams that were there before", "{}: repetition"),
         bars(
-            {f"{it}, greedy: possible sentences": it for it in ("strong", "contrast", "weak")},
+            ("strong", "contrast", "weak"),
             "completed sentences that are possible",
+            "{}, greedy: possible sentences",
             xlim=(0, 1),
         ),
     ),
@@ -219,11 +213,10 @@ DECODERS = {"sampling": us.Sample(), "top-p 0.9": us.Sample(us.TopP(0.9))}
     matters=0.1,
     assumed=(0.25, 0.1),
     secondary=("sampling, width 4: possible sentences", "truncation gains at width 16 minus at width 64"),
-    seconds=10,
     draw=chart(
         lines(
             "width",
-            {name: name for name in DECODERS},
+            [*DECODERS],
             "width of the model",
             "possible sentences",
             ticks=WIDTHS,
@@ -300,7 +293,6 @@ def _draw_passages(figure: Any, runs: Sequence[Any]) -> None:
     crossed=8,
     assumed=(1.0, 0.7),
     secondary=("log p a token, reasonable minus nonsense", "passages with repetition above reasonable"),
-    seconds=0.5,
     draw=_draw_passages,
     limits="The model and the passages are the same with every seed, only where they are cut differs. "
     "The model has 2 million weights and hardly copies its context; the lecture's example is of larger ones.",
@@ -355,7 +347,6 @@ def beam_lengths(model: Any, prompts: Sequence[Any], width: int, most: int) -> t
         "translator, beam 4: right",
         "translator, beam 64: right",
     ),
-    seconds=16,
     draw=chart(
         lines(
             "width",

@@ -98,7 +98,6 @@ def least_underestimation(true_CV: Tensor, tail: float) -> float:
             n[f"max(A − A′), d = {w}"] >= n[f"bound of max(A − A′), d = {w}"] > 0 for w in WIDTHS
         ),
     },
-    seconds=9,
     draw=_draw_ranks,
 )
 @torch.no_grad()
@@ -219,11 +218,10 @@ def separation(shares: Tensor) -> float:
     seeds=20,
     assumed=(0.4, 0.1),
     secondary=tuple(f"{name}: the part's own sense is used" for name in STARTS),
-    seconds=2,
     draw=chart(
         lines(
             "steps",
-            {name: name for name in STARTS},
+            [*STARTS],
             "steps of gradient descent",
             "how much each part's\nown sense is used there",
             ylim=(0, 1.03),
@@ -270,7 +268,6 @@ SENSE_STARTS = {"near 0": False, "a copy": True}
             lambda n: n["a copy: ε"] > 0.3 and n["a copy: pull of part 1"] > 10 * n["near 0: pull of part 1"]
         ),
     },
-    seconds=0.2,
     draw=chart(
         bars(
             {f"{it}: pull of part {part}": f"{it}, part {part}" for it in SENSE_STARTS for part in (1, 2)},
@@ -278,7 +275,6 @@ SENSE_STARTS = {"near 0": False, "a copy": True}
             xscale="log",
         )
     ),
-    size=(6.4, 2.0),
 )
 def sense_pulls(seed: int, quick: bool, progress: Progress) -> Numbers:  # noqa: ARG001
     """Lines 2 and 3:   Σ_h R exp(h·w₂) h / ((exp(h·w₁) + exp(h·w₂)) (exp(h·w₁) + exp(h·w₂) + R)).
@@ -333,7 +329,6 @@ def sense_pulls(seed: int, quick: bool, progress: Progress) -> Numbers:  # noqa:
             n["θ, spread 0.5"] < n["θ, spread 1"] < n["θ, spread 2"]
         ),
     },
-    seconds=8,
     draw=chart(lines("spread", {"θ": "θ at convergence"}, "spread of the word's contexts", "θ")),
 )
 def spread_sign(seed: int, quick: bool, progress: Progress) -> Numbers:
@@ -393,7 +388,6 @@ def learnt_theta(seed: int, spread: float, steps: int = 60, begin: float = 0.0) 
     seeds=20,
     assumed=(1.0, 0.4),
     secondary=("steps of the spread at which θ rises, of 7", "θ, narrowest", "θ, widest"),
-    seconds=1,
     draw=chart(lines("spread", {"θ": "θ of the word"}, "spread of the word's contexts", "θ learnt")),
     limits="The appendix proves it for small θ and one sense, with an equation (11) that has no positive "
     "root as printed; what is measured is the statement.",
@@ -440,8 +434,7 @@ HEADS: dict[str, tuple[int, dict[str, Any], list[dict[str, Any]]]] = {
     matters=0.01,
     assumed=(0.03, 0.015),
     secondary=("gain over a softmax with as many weights", "gain of the kernel", "gain of reallocation"),
-    seconds=19,
-    draw=chart(bars({name: name for name in HEADS}, "nats a token above the truth (less is better)")),
+    draw=chart(bars([*HEADS], "nats a token above the truth (less is better)")),
     limits="The paper's results are BLEU of translations and perplexities of real text with models hundreds "
     "of times as large; benchmarks/heads.py measures those on real text.",
 )

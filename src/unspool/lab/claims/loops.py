@@ -63,7 +63,6 @@ def _draw_walks(figure: Any, runs: Sequence[Any]) -> None:
         ),
         "every greedy text ends in a circle": lambda n: n["greedy texts that end in a circle"] == 1.0,
     },
-    seconds=1,
     draw=_draw_walks,
 )
 def greedy_trigram(seed: int, quick: bool, progress: Progress) -> Numbers:
@@ -133,7 +132,6 @@ def _tempered(beta: float, never: us.MinLength) -> us.Sample:
         "trigram, β = 8",
         "trigram, β = 1",
     ),
-    seconds=10,
     draw=chart(
         lines(
             "β",

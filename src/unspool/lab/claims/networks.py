@@ -63,16 +63,15 @@ def share_changed(tag: Callable[[list[str]], Any]) -> float:
         *(f"{name}: names tagged right" for name in DIRECTIONS),
         *(f"{name}: names that the next word turns" for name in DIRECTIONS),
     ),
-    seconds=2,
     draw=chart(
         bars(
-            {f"{name}: names tagged right": name for name in DIRECTIONS},
+            [*DIRECTIONS],
             "names tagged right (dotted: chance)",
+            "{}: names tagged right",
             limit=0.5,
             xlim=(0, 1.02),
         )
     ),
-    size=(6.4, 2.0),
 )
 def bidirectional_context(seed: int, quick: bool, progress: Progress) -> Numbers:
     """h_t = [→h_t ; ←h_t]   against   →h_t:   "The [Forbes] building", "The [Forbes] family".
@@ -149,7 +148,6 @@ def identity_error(depth: int, residual: bool, seed: int, updates: int) -> tuple
     matters=0.25,
     assumed=(0.7, 0.2),
     secondary=("plain, 2 layers: error", "plain, 32 layers: error", "residual, 32 layers: error"),
-    seconds=10,
     draw=chart(
         lines(
             "depth",
@@ -225,8 +223,7 @@ def loss_curve(place: str, warmup: int, seed: int, updates: int, layers: int) ->
     matters=0.1,
     assumed=(0.4, 0.25),
     secondary=("post-LN minus pre-LN, no warm-up", "warm-up saves with post-LN", "warm-up saves with pre-LN"),
-    seconds=8,
-    draw=chart(lines("update", {name: name for name in RUNS}, "update", "−log p of a token")),
+    draw=chart(lines("update", [*RUNS], "update", "−log p of a token")),
 )
 def norm_place(seed: int, quick: bool, progress: Progress) -> Numbers:
     """Post-LN: x ← LN(x + f(x)).   Pre-LN: x ← x + f(LN(x)).   The same weights and batches.

@@ -73,7 +73,6 @@ def learn(true_CV: Tensor, width: int, updates: int, rate: float, seed: int) -> 
         *(f"width {width}: share of the gradient" for width in WIDTHS),
         *(f"width {width}: d / V" for width in WIDTHS),
     ),
-    seconds=25,
     draw=chart(
         *(
             lines(
@@ -168,7 +167,6 @@ def longest(matrix_VD: NDArray[np.float64], ranking: Sequence[int]) -> int:
         *(f"{name}: tokens in order, mean" for name in ("bible-weak", "shuffled")),
         "bible itself: rankings of 64 that it can produce",
     ),
-    seconds=20,
     draw=chart(
         lines(
             "tokens",
@@ -212,6 +210,7 @@ def ranking_signature(seed: int, quick: bool, progress: Progress) -> Numbers:
 # ---- dropped_with_proof
 
 CUTS: dict[str, Any] = {"top-k 40": us.TopK(40), "top-p 0.9": us.TopP(0.9), "min-p 0.1": us.MinP(0.1)}
+HALVES = tuple(f"{name}: proved, {half} entropy" for name in CUTS for half in ("higher", "lower"))
 
 
 @claim(
@@ -226,19 +225,8 @@ CUTS: dict[str, Any] = {"top-k 40": us.TopK(40), "top-p 0.9": us.TopP(0.9), "min
     matters=0.05,
     seeds=12,
     assumed=(0.2, 0.15),
-    secondary=tuple(f"{name}: proved, {half} entropy" for name in CUTS for half in ("higher", "lower")),
-    seconds=15,
-    draw=chart(
-        bars(
-            {
-                f"{name}: proved, {half} entropy": f"{name}, {half} entropy"
-                for name in CUTS
-                for half in ("higher", "lower")
-            },
-            "share of the dropped probability that is proved possible",
-            xlim=(0, 1),
-        )
-    ),
+    secondary=HALVES,
+    draw=chart(bars(HALVES, "share of the dropped probability that is proved possible", xlim=(0, 1))),
     limits="A proof assumes that the model minimises cross-entropy and that no token is underestimated by "
     "more than the threshold allows.",
 )

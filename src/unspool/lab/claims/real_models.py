@@ -44,10 +44,8 @@ REPEATING: dict[str, Any] = {
     unit="text",
     assumed=(0.3, 0.12),
     secondary=(*(f"{name}: repetition" for name in REPEATING), "beam 5 minus greedy"),
-    seconds=16,
     needs=SMOLLM2,
-    draw=chart(bars({f"{name}: repetition": name for name in REPEATING}, "4-grams that were there before")),
-    size=(6.4, 2.4),
+    draw=chart(bars([*REPEATING], "4-grams that were there before", "{}: repetition")),
 )
 def real_degeneration(seed: int, quick: bool, progress: Progress) -> Numbers:
     """ŷ_t = argmax p̂   against   ŷ_t ~ p̂.
@@ -85,7 +83,6 @@ TEMPERATURES = (0.25, 0.5, 0.75, 1.0, 1.5)
     unit="text",
     assumed=(0.3, 0.15),
     secondary=("greedy: loops", *(f"T = {it:g}: loops" for it in TEMPERATURES)),
-    seconds=14,
     needs=SMOLLM2,
     draw=chart(
         lines(
@@ -136,12 +133,8 @@ KINDS = ("repetition", "human", "shuffled")
     unit="text",
     assumed=(2.0, 0.5),
     secondary=("human minus shuffled", *(f"log p a token, {kind}" for kind in KINDS)),
-    seconds=2,
     needs=SMOLLM2,
-    draw=chart(
-        bars({f"log p a token, {kind}": kind for kind in KINDS}, "log p a token"),
-    ),
-    size=(6.4, 2.0),
+    draw=chart(bars(KINDS, "log p a token", "log p a token, {}")),
 )
 def real_trap(seed: int, quick: bool, progress: Progress) -> Numbers:
     """log p(repetition | context) > log p(human text | context) > log p(nonsense | context).
@@ -180,15 +173,8 @@ MARGIN = 0.05
     matters=0.01,
     assumed=(0.03, 0.01),
     secondary=("confidence minus accuracy", "accuracy", "expected calibration error"),
-    seconds=6,
     needs=SMOLLM2,
-    draw=chart(
-        bars(
-            {it: it for it in ("confidence", "accuracy", "expected calibration error")},
-            "share of tokens",
-        )
-    ),
-    size=(6.4, 2.0),
+    draw=chart(bars(("confidence", "accuracy", "expected calibration error"), "share of tokens")),
     limits="The model is tuned to follow instructions, which is known to change calibration. Only the most "
     "probable token counts.",
 )
@@ -213,6 +199,7 @@ def real_calibration(seed: int, quick: bool, progress: Progress) -> Numbers:
 # ---- story_model_size
 
 SIZES = {"stories260K": "260 thousand", "stories15M": "15 million"}
+STORY_TEXTS = tuple(f"{size}, {it}" for size in SIZES for it in ("greedy", "sampling"))
 BOS, STORY_TOKENS = 1, 200
 
 
@@ -226,21 +213,9 @@ BOS, STORY_TOKENS = 1, 200
     primary="share of greedy texts that end in a loop, 260 thousand minus 15 million parameters",
     matters=0.1,
     assumed=(0.3, 0.15),
-    secondary=tuple(f"{size}, {it}: loops" for size in SIZES for it in ("greedy", "sampling")),
-    seconds=5,
+    secondary=tuple(f"{it}: loops" for it in STORY_TEXTS),
     needs=tuple(SIZES),
-    draw=chart(
-        bars(
-            {
-                f"{size}, {it}: loops": f"{words}, {it}"
-                for size, words in SIZES.items()
-                for it in ("greedy", "sampling")
-            },
-            "texts that end in a loop",
-            xlim=(0, 1.02),
-        )
-    ),
-    size=(6.4, 2.0),
+    draw=chart(bars(STORY_TEXTS, "texts that end in a loop", "{}: loops", xlim=(0, 1.02))),
     limits="The smaller model's tokens are shorter (512 kinds, not 32,000), so its texts have fewer words "
     "in which to loop.",
 )
@@ -285,11 +260,10 @@ SEARCHES: dict[str, Any] = {
         "beam 4 misses the most probable text",
         "beam 4: BLEU",
     ),
-    seconds=13,
     needs=("translator", "pairs.tsv"),
     draw=chart(
-        bars({f"{name}: length ratio": name for name in SEARCHES}, "length / reference length", limit=1.0),
-        bars({f"{name}: F₁": name for name in SEARCHES}, "F₁ of tokens", xlim=(0, 1)),
+        bars([*SEARCHES], "length / reference length", "{}: length ratio", limit=1.0),
+        bars([*SEARCHES], "F₁ of tokens", "{}: F₁", xlim=(0, 1)),
         sharey=True,
     ),
     limits="One translator, of short sentences. A text without a proof is the best one that was found, so "

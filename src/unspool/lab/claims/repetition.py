@@ -68,7 +68,6 @@ WIDTHS = (8, 32, 96)
         *(f"width {it}: loops" for it in WIDTHS),
         *(f"width {it}: nats a token above the truth" for it in WIDTHS),
     ),
-    seconds=10,
     draw=chart(
         lines(
             "width",
@@ -80,11 +79,16 @@ WIDTHS = (8, 32, 96)
             ylim=(-0.03, 1.03),
         ),
         lines(
-            "width", {"excess": "above the truth"}, "width of the model", "nats a token", ticks=WIDTHS,
-            xscale="log", ylim=(0, None),
+            "width",
+            {"excess": "above the truth"},
+            "width of the model",
+            "nats a token",
+            ticks=WIDTHS,
+            xscale="log",
+            ylim=(0, None),
         ),
     ),
-)  # fmt: skip
+)
 def loops_by_size(seed: int, quick: bool, progress: Progress) -> Numbers:
     """P(greedy text loops) by the width of the model.
 
@@ -131,9 +135,7 @@ NOISE, LENGTH = 0.02, 24
         "right prefix: loops",
         f"divergence from the truth after {LENGTH} words, own minus right ones, nats",
     ),
-    seconds=7,
-    draw=chart(bars({f"{it} prefix: loops": f"{it} prefix" for it in ("own", "right")}, "texts in a loop")),
-    size=(6.4, 1.8),
+    draw=chart(bars(("own prefix", "right prefix"), "texts in a loop", "{}: loops")),
     limits="Greedy search reads its own words in both cases; what differs is what it begins with.",
 )
 def loops_by_prefix(seed: int, quick: bool, progress: Progress) -> Numbers:
@@ -190,7 +192,6 @@ def repeating_lines(truth: ZipfMarkov, count: int, share: float, seed: int) -> I
     seeds=20,
     assumed=(0.4, 0.3),
     secondary=tuple(f"share {it}: loops" for it in SHARES),
-    seconds=10,
     draw=chart(
         lines(
             "share",

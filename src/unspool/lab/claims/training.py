@@ -80,11 +80,11 @@ def forcing_differences(model: Any, rng: Random, length: int) -> tuple[float, fl
             n[f"{name}: a changed last word changes earlier log p by"] <= 1e-6 for name in MODELS
         ),
     },
-    seconds=8,
     draw=chart(
         bars(
-            {f"{name}: largest difference of log p": name for name in MODELS},
+            [*MODELS],
             "largest difference of log p, parallel against step by step",
+            "{}: largest difference of log p",
             limit=1e-4,
             xscale="log",
             xlim=(1e-8, 1e-3),
@@ -125,9 +125,7 @@ ORDERS = {"left to right": False, "right to left": True}
     seeds=16,
     assumed=(0.25, 0.25),
     secondary=tuple(ORDERS),
-    seconds=11,
-    draw=chart(bars({name: name for name in ORDERS}, "sums that are right", xlim=(0, 1))),
-    size=(6.4, 2.0),
+    draw=chart(bars([*ORDERS], "sums that are right", xlim=(0, 1))),
 )
 def right_to_left(seed: int, quick: bool, progress: Progress) -> Numbers:
     """p(y | x) = Π p(y_i | y_{<i}, x)   in either order: "23+45=68", or 8 before 6.
@@ -172,7 +170,6 @@ def _draw_exposure(figure: Any, runs: Sequence[Any]) -> None:
     matters=0.05,
     assumed=(0.2, 0.1),
     secondary=("gap after 2 words", "gap after 8 words, minus that after 2"),
-    seconds=4,
     draw=_draw_exposure,
 )
 def exposure_bias(seed: int, quick: bool, progress: Progress) -> Numbers:
@@ -241,13 +238,8 @@ def remedies(begin: int) -> dict[str, dict[str, Any]]:
     matters=0.02,
     assumed=(0.06, 0.035),
     secondary=tuple(f"{name}: gain" for name in remedies(1) if name != "maximum likelihood"),
-    seconds=21,
     draw=chart(
-        bars(
-            {f"{name}: possible sentences": name for name in remedies(1)},
-            "sampled sentences that are possible",
-            xlim=(0, 1),
-        )
+        bars([*remedies(1)], "sampled sentences that are possible", "{}: possible sentences", xlim=(0, 1))
     ),
     limits="Equal updates, not equal time: those of REINFORCE and minimum risk cost several times as much.",
 )

@@ -49,7 +49,6 @@ def overlap(kept_CV: Tensor, true_CV: Tensor) -> float:
         "trained model: best of one p",
         "trained model: best of one k",
     ),
-    seconds=4,
     draw=chart(
         *(
             lines(
@@ -117,7 +116,6 @@ def _draw_thresholds(figure: Any, runs: Sequence[Numbers]) -> None:
 @check(
     "Truncation at a threshold above 1 − e^(−δ) samples only tokens that are truly possible, where δ bounds "
     "how far log-probabilities are underestimated.",
-    seconds=3,
     source=f"{DEGENERATION}, Theorem 1 and Corollary 1",
     measured="A trigram model with a softmax of width 8 learns an artificial language of 100 words whose "
     "truth is known. For each of 400 contexts, δ is computed, and the tokens above τ = 1 − e^(−δ) are "
@@ -194,14 +192,7 @@ def safe_threshold(seed: int, quick: bool, progress: Progress) -> Numbers:
         ),
         "both cases occur": lambda n: 0 < n["tokens proved possible"] < n["tokens"],
     },
-    seconds=2,
-    draw=chart(
-        bars(
-            {it: it for it in ("tokens proved possible", "differences between program and threshold")},
-            "tokens",
-        )
-    ),
-    size=(6.4, 1.8),
+    draw=chart(bars(("tokens proved possible", "differences between program and threshold"), "tokens")),
 )
 def truncation_constraint(seed: int, quick: bool, progress: Progress) -> Numbers:
     """∄ p: Σ p = 1, 0 ≤ p ≤ e^δ p̂, pᵢ = 0   ⇔   (1 − p̂ᵢ) e^δ < 1   ⇔   p̂ᵢ > 1 − e^(−δ).
@@ -275,7 +266,6 @@ def compare_tests(test: BasisTest, logp_CV: Tensor, true_CV: Tensor) -> tuple[di
         "as trained: threshold recall",
         "as trained: of what the test adds, possible",
     ),
-    seconds=4,
     draw=chart(
         bars(
             {
@@ -338,14 +328,9 @@ def basis_aware_keeps(seed: int, quick: bool, progress: Progress) -> Numbers:
         "and more": lambda n: n["accepted beyond the threshold"] > 0,
         "the example: tokens 2 and 3 are accepted": lambda n: n["example as in the document"] == 1.0,
     },
-    seconds=2,
     draw=chart(
-        bars(
-            {it: it for it in ("accepted beyond the threshold", "impossible tokens accepted")},
-            "tokens in 20 contexts",
-        )
+        bars(("accepted beyond the threshold", "impossible tokens accepted"), "tokens in 20 contexts")
     ),
-    size=(6.4, 1.8),
 )
 @torch.no_grad()
 def basis_aware_theorem(seed: int, quick: bool, progress: Progress) -> Numbers:  # noqa: ARG001
