@@ -186,7 +186,7 @@ def test_a_bar_shows_claim_seed_and_progress(coins, terminal):
     screen = terminal("stderr")
     assert main(["lab", "run", "--all", "--seeds", "1", "2"]) == 0
     assert "die, seed 2" in screen.getvalue()
-    assert "/20" in screen.getvalue()  # seconds: four measurements of five
+    assert "/32" in screen.getvalue()  # seconds: four measurements of eight
 
 
 def test_a_page_of_all_claims(unspool, coins, tmp_path):

@@ -50,7 +50,7 @@ def test_processes_give_the_same_numbers(tmp_path):
 
 def test_the_estimate_is_the_time_of_the_last_measurement(coin, tmp_path):
     assert estimated_seconds(tmp_path, coin, 101, False) == SECONDS
-    write(tmp_path, coin, replace(measure_once(coin, 101, False), seconds=7.5))
+    write(tmp_path, replace(measure_once(coin, 101, False), seconds=7.5))
     assert estimated_seconds(tmp_path, coin, 101, False) == 7.5
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 from unspool.lab.inference import Effect, estimate, power
@@ -59,7 +60,7 @@ def tracked(todo: Iterable[T], progress: Progress) -> Iterator[T]:
 
 
 def points(label: str, xs: Sequence[float], curves: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Return the points of curves as numbers for tables; `label` formats the name of the curve and x."""
+    """The points of curves as numbers for tables; `label` formats the name of the curve and x."""
     return {label.format(name, x): y for name, ys in curves.items() for x, y in zip(xs, ys, strict=False)}
 
 
@@ -89,19 +90,22 @@ class Experiment:
         return [FIRST_SEED + at for at in range(1 if quick else self.seeds)]
 
     def plan(self) -> dict[str, Any]:
-        """Return everything that is registered, as JSON data."""
+        """Everything that is registered, as JSON data."""
         keys = ("statement", "source", "measured", "seeds")
         return {"kind": type(self).__name__.lower(), **{key: getattr(self, key) for key in keys}}
 
     def verdict(self, runs: Sequence[Numbers]) -> Verdict:
-        """Return the verdict of complete runs."""
         raise NotImplementedError
+
+
+E = TypeVar("E", bound=Experiment)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim(Experiment):
     """A claim about the world, decided by the interval of one effect."""
 
+    seeds: int = 10
     primary: str
     """The effect in words. Positive values support the claim."""
     matters: float
@@ -124,18 +128,15 @@ class Claim(Experiment):
         return power(effect - self.matters, deviation, min(self.seeds, self.crossed or self.seeds))
 
     def plan(self) -> dict[str, Any]:
-        """Return everything that is registered, as JSON data."""
         keys = ("primary", "matters", "contradicted_below", "unit", "crossed")
         own = {key: getattr(self, key) for key in keys}
         lists = {"assumed": list(self.assumed), "secondary": list(self.secondary)}
         return {**super().plan(), **own, **lists, "power": round(self.power, 3)}
 
     def effect(self, runs: Sequence[Numbers]) -> Effect | None:
-        """Return the effect with its interval; None without runs."""
         return estimate([run["effect"] for run in runs], crossed=bool(self.crossed)) if runs else None
 
     def verdict(self, runs: Sequence[Numbers]) -> Verdict:
-        """Return the verdict of complete runs."""
         found = self.effect(runs)
         if found is None:
             return "not run"
@@ -150,18 +151,17 @@ class Claim(Experiment):
 class Check(Experiment):
     """A theorem or an identity, which must hold with every seed."""
 
+    seeds: int = 3
     criterion: Criterion
 
     def plan(self) -> dict[str, Any]:
-        """Return everything that is registered, as JSON data."""
         return {**super().plan(), "criterion": list(self.criterion)}
 
     def held(self, runs: Sequence[Numbers]) -> list[list[bool]]:
-        """Return for every part and seed whether it holds."""
+        """For every part and seed whether it holds."""
         return [[bool(holds(numbers)) for numbers in runs] for holds in self.criterion.values()]
 
     def verdict(self, runs: Sequence[Numbers]) -> Verdict:
-        """Return the verdict of complete runs."""
         if not runs:
             return "not run"
         if not all(all(row) for row in self.held(runs)):
@@ -169,15 +169,9 @@ class Check(Experiment):
         return "holds" if len(runs) >= self.seeds else "incomplete"
 
 
-def claim(statement: str, *, seeds: int = 10, **others: Any) -> Callable[[Measure], Claim]:
-    """Make a claim of the function that measures it; its name is that of the function."""
-    return lambda measure: Claim(
-        name=measure.__name__, statement=statement, measure=measure, seeds=seeds, **others
-    )
+def _experiment(kind: type[E], statement: str, **others: Any) -> Callable[[Measure], E]:
+    """Make a claim or check of the function that measures it; its name is that of the function."""
+    return lambda measure: kind(name=measure.__name__, statement=statement, measure=measure, **others)
 
 
-def check(statement: str, *, seeds: int = 3, **others: Any) -> Callable[[Measure], Check]:
-    """Make a check of the function that measures it; its name is that of the function."""
-    return lambda measure: Check(
-        name=measure.__name__, statement=statement, measure=measure, seeds=seeds, **others
-    )
+claim, check = partial(_experiment, Claim), partial(_experiment, Check)

@@ -23,6 +23,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from unspool.plots.seeds import half_widths
+
 LEVEL = 0.95
 DRAWS = 4000
 MOST_SUBSETS = 1 << 16
@@ -79,11 +81,8 @@ def t_interval(values: Sequence[float]) -> tuple[float, float]:
     """Return the interval of a mean by Student's t; infinite for one value."""
     if len(values) < 2:
         return -math.inf, math.inf
-    from scipy.stats import t
-
-    mean = float(np.mean(values))
-    half = float(t.ppf((1 + LEVEL) / 2, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values)))
-    return mean - half, mean + half
+    (half,), mean = half_widths(np.array([values])), float(np.mean(values))
+    return mean - float(half), mean + float(half)
 
 
 def power(excess: float, deviation: float, seeds: int) -> float:

@@ -73,10 +73,10 @@ def smollm2() -> Any:
 
 
 @cache
-def _texts(path: Path, least_words: int = 45) -> tuple[str, ...]:
+def _texts(path: Path) -> tuple[str, ...]:
     lines = path.read_text(encoding="utf-8").splitlines()
     texts = [json.loads(line)["text"].strip() for line in lines if line.strip()]
-    long = [it for it in texts if len(it.split()) >= least_words]
+    long = [it for it in texts if len(it.split()) >= 45]
     Random(0).shuffle(long)
     return tuple(long)
 

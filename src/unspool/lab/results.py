@@ -10,7 +10,7 @@ import json
 import math
 import os
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from unspool.config import build
 from unspool.io import cache_folder, new_file
 from unspool.lab.claim import FIRST_SEED, Check, Claim, Experiment, Numbers, Verdict, silent
 from unspool.lab.dependencies import code_version
@@ -45,28 +46,22 @@ class Result:
     probe: Numbers = field(default_factory=dict)
     """With the first seed, the numbers of a quick run of the same code."""
 
+    @property
+    def file_name(self) -> str:
+        kind = "quick" if self.quick else "full"
+        return f"{self.claim}-{kind}-seed{self.seed}-{self.plan[:6]}-{self.code}.json"
+
 
 def results_folder(chosen: Path | None = None) -> Path:
-    """Return the folder of results: `chosen`, or one in the user's cache."""
+    """The folder of results: `chosen`, or one in the user's cache."""
     return chosen or cache_folder() / "lab"
 
 
-def result_path(folder: Path, claim: Experiment, seed: int, quick: bool) -> Path:
-    """Return the path of the result of the current plan and code."""
-    plan, code = digest(claim.plan()), code_version(claim)
-    return folder / f"{_prefix(claim.name, seed, quick)}-{plan[:6]}-{code}.json"
-
-
-def _prefix(name: str, seed: int, quick: bool) -> str:
-    return f"{name}-{'quick' if quick else 'full'}-seed{seed}"
-
-
-def write(folder: Path, claim: Experiment, result: Result) -> None:
-    """Write a result atomically."""
-    check(result)
-    path = result_path(folder, claim, result.seed, result.quick)
+def write(folder: Path, result: Result) -> Path:
+    path = folder / check(result).file_name
     with new_file(path) as fresh:
         fresh.write_text(json.dumps(asdict(result), indent=1), encoding="utf-8")
+    return path
 
 
 def read(
@@ -82,33 +77,26 @@ def read(
 
     `older` accepts the newest result of older code or an older plan if there is none of the current.
     """
-    path = result_path(folder, claim, seed, quick)
+    wanted = Result(claim.name, seed, quick, digest(claim.plan()), code_version(claim), {}, 0.0)
+    path = folder / wanted.file_name
     if older and not path.exists():
-        others = folder.glob(f"{_prefix(claim.name, seed, quick)}-*.json")
+        others = folder.glob(replace(wanted, plan="*", code="*").file_name)
         path = max(others, key=lambda it: it.stat().st_mtime, default=path)
     try:
         result = result_of(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError) as error:
+    except ValueError as error:
         warn(f"{path} is damaged ({error}): ignored")
-        return None
-    if (result.claim, result.seed, result.quick) != (claim.name, seed, quick):
-        warn(f"{path} holds {result.claim} with seed {result.seed}: ignored")
         return None
     return result if older or quick or result.data == described(claim.needs) else None
 
 
 def result_of(record: Any) -> Result:
     """Make a result from JSON; raise a ValueError if it is not one."""
-    fields = {"claim": str, "seed": int, "quick": bool, "plan": str, "code": str, "numbers": dict}
-    fields |= {"seconds": float, "data": str, "probe": dict}
-    if not isinstance(record, Mapping) or set(record) != set(fields):
-        raise ValueError(f"expected the fields {', '.join(fields)}")
-    for key, kind in fields.items():
-        if not isinstance(record[key], kind):
-            raise ValueError(f"its {key} is {record[key]!r:.40}")
-    return check(Result(**record))
+    if not isinstance(record, dict):
+        raise ValueError(f"{record!r:.40} is not a result")
+    return check(build(Result, record, "result"))
 
 
 def check(result: Result) -> Result:
@@ -155,7 +143,6 @@ class Finding:
 
     @property
     def runs(self) -> list[Numbers]:
-        """The numbers of each seed under today's plan."""
         return [result.numbers for result in self.current]
 
     @property
@@ -167,7 +154,6 @@ class Finding:
 
     @cached_property
     def effect(self) -> Effect | None:
-        """The primary effect of a claim; None for a check."""
         return self.claim.effect(self.runs) if isinstance(self.claim, Claim) else None
 
     @property
@@ -200,7 +186,6 @@ class Finding:
         }
 
     def record(self) -> dict[str, Any]:
-        """Return the finding as JSON data."""
         effect = self.effect
         return {
             "name": self.claim.name,
@@ -217,7 +202,6 @@ class Finding:
 
 
 def spread(values: Sequence[Any]) -> Spread:
-    """Return the mean with its interval, minimum and maximum."""
     low, high = map(_finite, t_interval(values))
     return Spread(statistics.fmean(values), low, high, min(values), max(values))
 
@@ -277,9 +261,6 @@ def findings_of_file(path: Path, claims: Iterable[Experiment]) -> list[Finding]:
 def copy_results(path: Path, claims: Iterable[Experiment], folder: Path) -> None:
     """Copy the results that `unspool lab report --json` wrote to a folder, as older than those in it."""
     for finding in findings_of_file(path, claims):
-        for it in finding.results:
-            file = folder / f"{_prefix(it.claim, it.seed, it.quick)}-{it.plan[:6]}-{it.code}.json"
-            if not file.exists():
-                with new_file(file) as fresh:
-                    fresh.write_text(json.dumps(asdict(it), indent=1), encoding="utf-8")
-                os.utime(file, (0, 0))
+        for result in finding.results:
+            if not (folder / result.file_name).exists():
+                os.utime(write(folder, result), (0, 0))

@@ -52,7 +52,7 @@ def run(
     for claim, seed, result in results:
         if isinstance(result, Result):
             try:
-                write(folder, claim, result)
+                write(folder, result)
             except ValueError as error:
                 result = error
         progress(claim, seed, 1.0)

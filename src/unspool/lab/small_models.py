@@ -245,11 +245,6 @@ def loops(texts: Sequence[Sequence[int]]) -> list[float]:
     return [float(us.find_loop(text) is not None) for text in texts]
 
 
-def mean(values: Sequence[float]) -> float:
-    """Return the arithmetic mean."""
-    return sum(values) / len(values)
-
-
 def differences(first: Sequence[float], second: Sequence[float]) -> list[float]:
     """Return the difference of each pair."""
     return [one - two for one, two in zip(first, second, strict=True)]

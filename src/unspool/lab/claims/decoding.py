@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import torch
@@ -18,7 +18,6 @@ from unspool.lab.small_models import (
     continue_texts,
     differences,
     held_out,
-    mean,
     prompts_of,
     repetition,
     share_right,
@@ -125,7 +124,7 @@ def search_costs(seed: int, quick: bool, progress: Progress) -> Numbers:
     return {
         **{f"{name}: right": count / len(models) for name, count in right.items()},
         **{f"{name}: scores, most": max(count) for name, count in scores.items()},
-        **{f"{name}: scores, mean": mean(count) for name, count in scores.items()},
+        **{f"{name}: scores, mean": fmean(count) for name, count in scores.items()},
         "texts, V^n": VOCABULARY**LENGTH,
     }
 
@@ -179,7 +178,7 @@ def temperature_limits(seed: int, quick: bool, progress: Progress) -> Numbers:
         swapped = (plain[:, None] - plain) * (tempered[:, None] - tempered) < 0
         changed, pairs = changed + int(swapped[upper].sum()), pairs + int(upper.sum())
     return {
-        "samples that are greedy": mean(
+        "samples that are greedy": fmean(
             [one.tokens == two.tokens for one, two in zip(cold, greedy, strict=True)]
         ),
         "largest V·p − 1 at T = 10⁶": float((hot_NV.exp() * model.vocab_size - 1).abs().max()),
@@ -240,7 +239,7 @@ def small_beams(seed: int, quick: bool, progress: Progress) -> Numbers:
     }
     for name, kind in kinds.items():
         texts = continue_texts(bible, prompts, kind, tokens, seed)
-        found[f"bible, {name}: repetition"] = mean(repetition(texts))
+        found[f"bible, {name}: repetition"] = fmean(repetition(texts))
     right = found["beam 4: right"] - found["sampling: right"]
     repeats = found["bible, beam 4: repetition"] - found["bible, top-p 0.9: repetition"]
     return {"effect": min(right, repeats), **found}
@@ -326,9 +325,9 @@ def rating_standard(seed: int, quick: bool, progress: Progress) -> Numbers:
     return {
         **points("noise {1}: {0}", NOISE, curves),
         "largest difference from the expectation": max(map(abs, differences(*curves.values()))),
-        "mean mark of own, ordered answers": mean(best),
-        "mean mark of others": mean(rest),
-        "marks as the answers were made": mean([one == two for one, two in zip(marks, made, strict=True)]),
+        "mean mark of own, ordered answers": fmean(best),
+        "mean mark of others": fmean(rest),
+        "marks as the answers were made": fmean([one == two for one, two in zip(marks, made, strict=True)]),
         "noise": [*NOISE],
         **curves,
     }

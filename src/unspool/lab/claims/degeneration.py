@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
+from statistics import fmean
 from typing import Any
 
 import unspool as us
@@ -20,7 +21,6 @@ from unspool.lab.small_models import (
     excess_loss,
     held_out,
     language,
-    mean,
     prompts_of,
     repetition,
     sample_sentences,
@@ -68,7 +68,7 @@ def degeneration(seed: int, quick: bool, progress: Progress) -> Numbers:
         name: repetition(continue_texts(model, prompts, decoder, tokens, seed))
         for name, decoder in tracked(REPEATING.items(), progress)
     }
-    means = {f"{name}: repetition": mean(values) for name, values in found.items()}
+    means = {f"{name}: repetition": fmean(values) for name, values in found.items()}
     return {"effect": differences(found["greedy"], found["sampling"]), **means}
 
 
@@ -184,7 +184,7 @@ def contrastive_decoding(seed: int, quick: bool, progress: Progress) -> Numbers:
         for name in CONTRASTED
         for model, decoder in [name.split(", ")]
     }
-    numbers = {f"{name}: repetition": mean(values) for name, values in found.items()}
+    numbers = {f"{name}: repetition": fmean(values) for name, values in found.items()}
     progress(0.3)
     drawn = {**LANGUAGE, "seed": seed}
     truth, data = ZipfMarkov(**drawn), language("zipf_markov", seed, **drawn)
@@ -309,12 +309,14 @@ def likelihood_trap(seed: int, quick: bool, progress: Progress) -> Numbers:
         prompt, ways = continuations(model, passage, rng)
         for kind, way in ways.items():
             logps = us.score(model, prompt, way).logps
-            means[kind].append(sum(logps) / len(logps))
+            means[kind].append(fmean(logps))
     gain = differences(means["repetition"], means["reasonable"])
     return {
         "effect": gain,
-        **{f"log p a token, {kind}": mean(means[kind]) for kind in KINDS},
-        "log p a token, reasonable minus nonsense": mean(differences(means["reasonable"], means["nonsense"])),
+        **{f"log p a token, {kind}": fmean(means[kind]) for kind in KINDS},
+        "log p a token, reasonable minus nonsense": fmean(
+            differences(means["reasonable"], means["nonsense"])
+        ),
         "passages with repetition above reasonable": sum(it > 0 for it in gain),
         **means,
     }
@@ -385,12 +387,12 @@ def large_beams(seed: int, quick: bool, progress: Progress) -> Numbers:
     curves: dict[str, list[float]] = {"perfect model": [], "translator": [], "right": []}
     for width in tracked(widths, progress):
         lengths, _ = beam_lengths(TrueModel(truth), starts, width, 40)
-        curves["perfect model"].append(sum(lengths) / len(lengths))
+        curves["perfect model"].append(fmean(lengths))
         lengths, outs = beam_lengths(model, [source for source, _ in pairs], width, 2 * MAX_LENGTH)
         ratios[width] = [length / goal for length, goal in zip(lengths, goals, strict=True)]
-        curves["translator"].append(mean(ratios[width]))
+        curves["translator"].append(fmean(ratios[width]))
         right = [out.text == target for out, (_, target) in zip(outs, pairs, strict=True)]
-        curves["right"].append(sum(right) / len(right))
+        curves["right"].append(fmean(right))
     return {
         "effect": differences(ratios[4], ratios[widths[-1]]),
         **points("{}, beam {}: words", widths, {"perfect model": curves["perfect model"]}),

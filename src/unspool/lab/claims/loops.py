@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -15,7 +16,6 @@ from unspool.lab.small_models import (
     differences,
     language,
     loops,
-    mean,
     prompts_of,
     train_model,
 )
@@ -91,8 +91,8 @@ def greedy_trigram(seed: int, quick: bool, progress: Progress) -> Numbers:
         "pairs before one comes again, most": most,
         "pairs before one comes again, mean": sum(steps for steps, _ in walks) / len(walks),
         "length of the circle, mean": sum(circle for _, circle in walks) / len(walks),
-        "greedy texts that end in a circle": mean(loops(texts[us.Greedy])),
-        "sampled texts that end in a circle": mean(loops(texts[us.Sample])),
+        "greedy texts that end in a circle": fmean(loops(texts[us.Greedy])),
+        "sampled texts that end in a circle": fmean(loops(texts[us.Sample])),
         "steps": sorted(float(steps) for steps, _ in walks)[:: max(1, len(walks) // 200)],
     }
 
@@ -157,7 +157,7 @@ def loop_rate(seed: int, quick: bool, progress: Progress) -> Numbers:
     model = us.load("bible")
     prompts = prompts_of(model, 6 if quick else 16, seed)
     found["Transformer"] = loops_by_beta(model, prompts, 60 if quick else 128, seed)
-    curves = {name: [mean(row) for row in rows] for name, rows in found.items()}
+    curves = {name: [fmean(row) for row in rows] for name, rows in found.items()}
     numbers: dict[str, float] = {}
     for name, curve in curves.items():
         numbers |= {**points("{}, β = {:g}", BETAS, {name: curve}), f"{name}, greedy": curve[-1]}

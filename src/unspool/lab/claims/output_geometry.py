@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 import unspool as us
 from unspool.basis import BasisTest
 from unspool.lab.claim import Numbers, Progress, claim, points, tracked
-from unspool.lab.small_models import mean, prompts_of
+from unspool.lab.small_models import prompts_of
 from unspool.plots.seeds import bars, chart, lines
 
 # ---- gradient_bottleneck
@@ -199,11 +200,11 @@ def ranking_signature(seed: int, quick: bool, progress: Progress) -> Numbers:
         for name, matrix_VD in {"bible-weak": weak_VD, "shuffled": shuffled_VD}.items()
     }
     return {
-        "effect": mean([at < SIGNATURE for at in found["bible-weak"]]),
-        **{f"{name}: tokens in order, mean": mean(counts) for name, counts in found.items()},
-        "bible itself: rankings of 64 that it can produce": mean(own),
+        "effect": fmean([at < SIGNATURE for at in found["bible-weak"]]),
+        **{f"{name}: tokens in order, mean": fmean(counts) for name, counts in found.items()},
+        "bible itself: rankings of 64 that it can produce": fmean(own),
         "tokens": [*SIZES],
-        **{name: [mean([at >= size for at in counts]) for size in SIZES] for name, counts in found.items()},
+        **{name: [fmean([at >= size for at in counts]) for size in SIZES] for name, counts in found.items()},
     }
 
 
@@ -250,7 +251,7 @@ def dropped_with_proof(seed: int, quick: bool, progress: Progress) -> Numbers:
                 (tokens,) = dropped_CV[row].nonzero()
                 drawn = rng.choices(tokens.tolist(), p_V[tokens].tolist(), k=12)
                 verdicts = test.step(p_V).verdicts(drawn, tau=float(p_V[tokens].max()))
-                proved.append(mean([it.accepted for it in verdicts]))
-            numbers[f"{name}: proved, {half} entropy"] = mean(proved)
+                proved.append(fmean([it.accepted for it in verdicts]))
+            numbers[f"{name}: proved, {half} entropy"] = fmean(proved)
     higher, lower = (numbers[f"top-p 0.9: proved, {half} entropy"] for half in ("higher", "lower"))
     return {"effect": higher - lower, **numbers}

@@ -7,6 +7,7 @@ million). It has int8 weights here.
 from __future__ import annotations
 
 from random import Random
+from statistics import fmean
 from typing import Any
 
 import unspool as us
@@ -15,7 +16,7 @@ from unspool.evaluate.confidence_calibration import pair_calibration
 from unspool.evaluate.reference_overlap import overlap
 from unspool.lab.claim import LECTURE, PROBLEMS, Numbers, Progress, claim, tracked
 from unspool.lab.inputs import human_texts, path_of, smollm2, test_pairs
-from unspool.lab.small_models import continue_texts, differences, held_out, loops, mean, repetition
+from unspool.lab.small_models import continue_texts, differences, held_out, loops, repetition
 from unspool.plots.seeds import bars, chart, lines
 
 PROMPT, TOKENS = 32, 128
@@ -58,7 +59,7 @@ def real_degeneration(seed: int, quick: bool, progress: Progress) -> Numbers:
         name: repetition(continue_texts(model, prompts, decoder, tokens, seed))
         for name, decoder in tracked(REPEATING.items(), progress)
     }
-    means = {f"{name}: repetition": mean(values) for name, values in found.items()}
+    means = {f"{name}: repetition": fmean(values) for name, values in found.items()}
     extra = means["beam 5: repetition"] - means["greedy: repetition"]
     return {
         "effect": differences(found["greedy"], found["sampling"]),
@@ -111,9 +112,9 @@ def real_loops(seed: int, quick: bool, progress: Progress) -> Numbers:
     }
     return {
         "effect": differences(found["T = 0.25"], found["T = 1"]),
-        **{f"{name}: loops": mean(values) for name, values in found.items()},
+        **{f"{name}: loops": fmean(values) for name, values in found.items()},
         "temperature": [0.0, *TEMPERATURES],
-        "loops": [mean(values) for values in found.values()],
+        "loops": [fmean(values) for values in found.values()],
     }
 
 
@@ -148,11 +149,11 @@ def real_trap(seed: int, quick: bool, progress: Progress) -> Numbers:
     for text in tracked(texts, progress):
         prompt, rest = text[:24], text[24:]
         for kind, way in zip(KINDS, (prompt, rest, rng.sample(rest, len(rest))), strict=True):
-            means[kind].append(mean(us.score(model, prompt, way).logps))
+            means[kind].append(fmean(us.score(model, prompt, way).logps))
     return {
         "effect": differences(means["repetition"], means["human"]),
-        "human minus shuffled": mean(differences(means["human"], means["shuffled"])),
-        **{f"log p a token, {kind}": mean(values) for kind, values in means.items()},
+        "human minus shuffled": fmean(differences(means["human"], means["shuffled"])),
+        **{f"log p a token, {kind}": fmean(values) for kind, values in means.items()},
     }
 
 
@@ -228,7 +229,7 @@ def story_model_size(seed: int, quick: bool, progress: Progress) -> Numbers:
         prompts = [(BOS, *it) for it in continue_texts(model, [[BOS]] * count, us.Sample, 16, seed)]
         for name, decoder in {"greedy": us.Greedy, "sampling": us.Sample}.items():
             texts = continue_texts(model, prompts, decoder, tokens, seed)
-            found[f"{size}, {name}: loops"] = mean(loops(texts))
+            found[f"{size}, {name}: loops"] = fmean(loops(texts))
     return {"effect": found["stories260K, greedy: loops"] - found["stories15M, greedy: loops"], **found}
 
 
@@ -284,15 +285,15 @@ def translator_beams(seed: int, quick: bool, progress: Progress) -> Numbers:
         outs[name] = us.generate(model, list(sources), search, max_new_tokens=80)
         texts = [out.tokens[: len(out.tokens) - (out.finish_reason == "eos")] for out in outs[name]]
         ratios[name] = [len(one) / len(other) for one, other in zip(texts, targets, strict=True)]
-        numbers[f"{name}: length ratio"] = mean(ratios[name])
-        numbers[f"{name}: F₁"] = mean([f1(*pair) for pair in zip(texts, targets, strict=True)])
-        numbers[f"{name}: empty"] = mean([float(not text) for text in texts])
+        numbers[f"{name}: length ratio"] = fmean(ratios[name])
+        numbers[f"{name}: F₁"] = fmean([f1(*pair) for pair in zip(texts, targets, strict=True)])
+        numbers[f"{name}: empty"] = fmean([float(not text) for text in texts])
     better = zip(outs["exact"], outs["beam 4"], strict=True)
     return {
         "effect": differences(ratios["beam 4"], ratios["exact"]),
-        "exact: proved to be the most probable": mean([it.stats["optimal"] for it in outs["exact"]]),
-        "exact: tokens read": mean([it.stats["read"] for it in outs["exact"]]),
-        "beam 4 misses the most probable text": mean([one.total > two.total + 1e-4 for one, two in better]),
+        "exact: proved to be the most probable": fmean([it.stats["optimal"] for it in outs["exact"]]),
+        "exact: tokens read": fmean([it.stats["read"] for it in outs["exact"]]),
+        "beam 4 misses the most probable text": fmean([one.total > two.total + 1e-4 for one, two in better]),
         "beam 4: BLEU": overlap([out.text for out in outs["beam 4"]], list(references)).bleu,
         **numbers,
     }

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
+from statistics import fmean
 from typing import Any
 
 import unspool as us
@@ -23,7 +24,6 @@ from unspool.lab.small_models import (
     excess_loss,
     language,
     loops,
-    mean,
     train_model,
 )
 from unspool.plots.seeds import bars, chart, lines
@@ -101,7 +101,7 @@ def loops_by_size(seed: int, quick: bool, progress: Progress) -> Numbers:
     for width in tracked(WIDTHS, progress):
         shape = {**TRANSFORMER_LM, "width": width, "inner_width": 2 * width}
         model = train_model(data, shape, 10 if quick else 300, seed)
-        curves["loops"].append(mean(greedy_loops(model, prompts)))
+        curves["loops"].append(fmean(greedy_loops(model, prompts)))
         curves["nats a token above the truth"].append(
             excess_loss(model, truth, 4 if quick else 60, 500 + seed)
         )
@@ -154,8 +154,8 @@ def loops_by_prefix(seed: int, quick: bool, progress: Progress) -> Numbers:
     found = {"own": greedy_loops(model, own), "right": greedy_loops(model, right)}
     (gap,) = true_exposure(model, truth, (LENGTH,), texts=20 if quick else 200, seed=seed).points
     return {
-        "effect": mean(differences(found["own"], found["right"])),
-        **{f"{name} prefix: loops": mean(values) for name, values in found.items()},
+        "effect": fmean(differences(found["own"], found["right"])),
+        **{f"{name} prefix: loops": fmean(values) for name, values in found.items()},
         f"divergence from the truth after {LENGTH} words, own minus right ones, nats": gap.gap,
     }
 
@@ -217,7 +217,7 @@ def loops_by_data(seed: int, quick: bool, progress: Progress) -> Numbers:
             file.write_text("\n".join(rows), encoding="utf-8")
             data, words = {"kind": "lines", "train": str(file)}, {"kind": "words"}
             model = train_model(data, TRANSFORMER_LM, 10 if quick else 300, seed, tokenizer=words)
-            found.append(mean(greedy_loops(model, prompts)))
+            found.append(fmean(greedy_loops(model, prompts)))
     return {
         "effect": found[SHARES.index(0.2)] - found[0],
         **points("share {1}: {0}", SHARES, {"loops": found}),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from unspool.basis import BasisTest
 from unspool.data.known_languages import ZipfMarkov
 from unspool.diagnose.overestimation import failures, optimality_gap, underestimation
 from unspool.lab.claim import DEGENERATION, LECTURE, Numbers, Progress, check, claim, tracked
-from unspool.lab.small_models import at_optimum, differences, mean, sample_contexts, train_narrow
+from unspool.lab.small_models import at_optimum, differences, sample_contexts, train_narrow
 from unspool.plots.canvas import RED
 from unspool.plots.seeds import bars, chart, lines
 
@@ -244,7 +245,7 @@ def compare_tests(test: BasisTest, logp_CV: Tensor, true_CV: Tensor) -> tuple[di
             counts[name] += int((kept_V & (true_V > 0)).sum())
             counts[f"{name} wrong"] += int((kept_V & (true_V == 0)).sum())
             recall[name].append(float(true_V[kept_V].sum()))
-    means = {f"{name} recall": mean(shares) for name, shares in recall.items()}
+    means = {f"{name} recall": fmean(shares) for name, shares in recall.items()}
     return {**counts, **means}, differences(recall["test"], recall["threshold"])
 
 
