@@ -15,6 +15,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 import time
 import zlib
 from collections.abc import Iterator
@@ -220,17 +221,29 @@ def cache_folder() -> Path:
 
 
 def private_folder(path: Path) -> Path:
-    """Create a folder for this user; PermissionError if other users can write to it.
+    """Create a folder for this user; PermissionError if other users can write to it or replace it.
 
-    Its content is trusted.
+    Its content is trusted. Others can replace a folder if they can write to one above it, unless that one is
+    sticky, as /tmp is. New folders above it are private; existing ones may be writable by the user's group.
     """
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = path.absolute()
+    for missing in reversed([folder for folder in (path, *path.parents) if not folder.exists()]):
+        missing.mkdir(mode=0o700, exist_ok=True)
     if hasattr(os, "getuid"):  # Windows protects the folders of users differently
         found = path.stat()
+        if not stat.S_ISDIR(found.st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
         if found.st_uid != os.getuid():
             raise PermissionError(errno.EPERM, "the folder belongs to another user", str(path))
         if found.st_mode & 0o022:
             raise PermissionError(errno.EPERM, "other users may write into the folder: chmod go-w", str(path))
+        for parent in (*path.parents, *path.resolve().parents):
+            found = parent.stat()
+            by_others = found.st_mode & 0o002 or (found.st_mode & 0o020 and found.st_gid != os.getgid())
+            if by_others and not found.st_mode & stat.S_ISVTX:
+                raise PermissionError(
+                    errno.EPERM, f"other users may replace the folder: chmod go-w {parent}", str(path)
+                )
     return path
 
 

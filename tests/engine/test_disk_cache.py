@@ -139,6 +139,15 @@ def test_a_folder_that_others_can_write_to_is_not_read(small, tmp_path, mode):
     assert small(UNSPOOL_CACHE=str(home))[0] == 1
 
 
+def test_a_cache_folder_that_others_can_write_to_is_not_written(small, tmp_path):
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache").chmod(0o777)
+    hits, warned, said = small(NUMBA_CACHE_DIR=str(tmp_path / "cache"))
+    assert (hits, warned) == (0, 1)
+    assert f"other users may replace the folder: chmod go-w {tmp_path / 'cache'}" in said
+    assert not list(tmp_path.rglob("*.nb*"))
+
+
 def test_a_full_disk_is_warned_of_once_and_kernels_still_run(small, tmp_path):
     hits, warned, said = small(limit=0, UNSPOOL_CACHE=str(tmp_path / "cache"))
     assert (hits, warned) == (0, 1)

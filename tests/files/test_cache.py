@@ -42,11 +42,38 @@ def test_a_private_folder_is_made_for_the_user_alone_and_others_are_refused(tmp_
         made = private_folder(tmp_path / "a" / "b")
     finally:
         os.umask(before)
-    assert made.stat().st_mode & 0o777 == 0o700
+    assert [folder.stat().st_mode & 0o777 for folder in (made, made.parent)] == [0o700, 0o700]
     for mode in (0o720, 0o702):
         made.chmod(mode)
         with pytest.raises(PermissionError, match="other users may write into the folder"):
             private_folder(made)
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_own_group", "is_refused"),
+    [(0o707, True, True), (0o770, False, True), (0o770, True, False), (0o1777, False, False)],
+)
+def test_a_folder_that_others_can_replace_is_refused(tmp_path, monkeypatch, mode, is_own_group, is_refused):
+    shared = tmp_path / "shared"
+    made = private_folder(shared / "a" / "b")
+    (tmp_path / "link").symlink_to(shared)
+    shared.chmod(mode)
+    if not is_own_group:
+        monkeypatch.setattr(os, "getgid", lambda: shared.stat().st_gid + 1)
+    for path in (made, tmp_path / "link" / "a" / "b"):
+        if is_refused:
+            with pytest.raises(PermissionError, match="other users may replace the folder"):
+                private_folder(path)
+        else:
+            private_folder(path)
+
+
+def test_a_file_is_no_private_folder(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotADirectoryError):
+        private_folder(tmp_path / "file")
+    with pytest.raises(NotADirectoryError):
+        private_folder(tmp_path / "file" / "a")
 
 
 def test_a_folder_of_another_user_is_refused(tmp_path, monkeypatch):

@@ -351,3 +351,25 @@ def test_several_processes_need_a_folder(recipe, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match="--out"):
         train(recipe)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint_every", "advice"), [(1, "--resume from the last checkpoint"), (40, "start again")]
+)
+def test_a_run_that_diverges_names_a_checkpoint_only_if_there_is_one(
+    recipe, tmp_path, monkeypatch, checkpoint_every, advice
+):
+    from unspool.training import Diverged, loop
+
+    update = loop.apply_update
+
+    def diverge(run, **options):
+        if run.progress.update == 2:
+            with torch.no_grad():
+                run.model.embed.weight.fill_(torch.nan)
+        return update(run, **options)
+
+    monkeypatch.setattr(loop, "apply_update", diverge)
+    recipe["train"]["checkpoint_every"] = checkpoint_every
+    with pytest.raises(Diverged, match=f"train.clip, and {advice}$"):
+        train(recipe, tmp_path / "run")

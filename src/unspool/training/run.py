@@ -55,6 +55,7 @@ from unspool.training.run_folder import (
     write_recipe,
 )
 from unspool.training.run_state import Run
+from unspool.training.update import Diverged
 from unspool.training.validation import score_function
 
 AnyRecipe = str | Path | Mapping[str, Any] | Recipe
@@ -103,6 +104,10 @@ def _train(recipe: Recipe, out: str | Path | None, resume: bool, reporter: Repor
                 except Stopped as stopped:
                     stopped.signal = stop_request.signal
                     raise
+                except Diverged as error:
+                    can_resume = out is not None and complete_checkpoints(path)
+                    way = "--resume from the last checkpoint" if can_resume else "start again"
+                    raise Diverged(f"{error}, and {way}") from None
             folder.finish(run)
         finally:
             folder.close(run)

@@ -49,8 +49,7 @@ def explain_divergence(
     where = next(filter(None, places), f"all layers are finite in each of the batches {list(batches)}")
     return Diverged(
         f"update {run.progress.update + 1}: the {what} is {value}, and the weights were not touched: "
-        f"{where}. Try a lower train.lr, a longer schedule.warmup or a smaller train.clip, and "
-        "--resume from the last checkpoint"
+        f"{where}. Try a lower train.lr, a longer schedule.warmup or a smaller train.clip"
     )
 
 
