@@ -44,8 +44,12 @@ class Checked:
     def __post_init__(self) -> None:
         for name, rule in ((each.name, each.metadata) for each in fields(self)):  # type: ignore[arg-type]
             if rule and not (getattr(self, name) is None and rule["optional"]):
-                value = rule["check"](f"{type(self).__name__}.{name}", getattr(self, name))
+                value = rule["check"](self.shown_name(name), getattr(self, name))
                 set_fields(self, **{name: value})
+
+    def shown_name(self, field: str) -> str:
+        """The name of a field in errors."""
+        return f"{type(self).__name__}.{field}"
 
 
 def checked_field(check: Callable[[str, Any], Any], default: Any, optional: bool = False) -> Any:

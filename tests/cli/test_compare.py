@@ -48,6 +48,21 @@ def test_decoders_of_ones_own(unspool, loaded):
     ]
 
 
+def test_a_short_text_before_the_measured_ones_is_not_timed(unspool, loaded, monkeypatch):
+    real, limits = us.generate, []
+
+    def generate(model, texts, decoder, **options):
+        limits.append(options["max_new_tokens"])
+        return real(model, texts, decoder, **options)
+
+    monkeypatch.setattr(us, "generate", generate)
+    monkeypatch.setattr("unspool.cli.compare.perf_counter", lambda: 10.0 * len(limits))
+    out = unspool(*ASK, "--decoder", "Greedy()", "--decoder", "Beam(2)", "--json")[1]
+    assert limits == [2, 12, 2, 12]
+    # One call passes between the two readings of the clock: the measured one.
+    assert [json.loads(line)["tokens_per_second"] for line in out.splitlines()] == [1.2, 1.2]
+
+
 def test_json_holds_the_measures(unspool, loaded):
     (line,) = unspool(*ASK, "--decoder", "Greedy()", "--json")[1].splitlines()
     record = json.loads(line)
@@ -117,7 +132,7 @@ def test_a_report_that_cannot_be_written_fails_before_the_work(unspool, loaded, 
     monkeypatch.setattr(us, "generate", lambda *args, **options: pytest.fail("work was done"))
     status, _, err = unspool(*ASK, "--html", tmp_path / "no" / "report.html")
     assert status == 2
-    assert "report.html: No such file or directory" in err
+    assert f"report.html: there is no folder {tmp_path / 'no'}" in err
 
 
 def test_markup_in_a_prompt_is_not_obeyed(unspool, loaded, monkeypatch):

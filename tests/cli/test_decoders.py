@@ -43,6 +43,11 @@ def test_every_shortcut_is_read_by_parse():
     assert us.parse(written) == us.Sample(us.Temperature(0.8), us.TopK(40), us.TopP(0.9), us.MinP(0.05))
 
 
+def test_temperature_zero_is_greedy():
+    assert spec("--temperature", "0") == "Greedy()"
+    assert spec("--top-p", "0.9", "--temperature", "0", "--dry") == "Greedy(TopP(0.9), DRY())"
+
+
 def test_penalties_are_shortcuts_too():
     penalties = ("--repetition-penalty", "1.2", "--dry", "--no-repeat-ngram", "3")
     transforms = (us.RepetitionPenalty(1.2), us.DRY(), us.NoRepeatNgram(3))
@@ -107,8 +112,9 @@ def test_a_text_is_held_to_a_grammar(tmp_path):
     held = us.Grammar(json_schema=schema.read_text())
     assert us.parse(spec("--greedy", "--json-schema", str(schema))) == us.Greedy(held)
     assert us.parse(spec("--top-k", "5", "--json-schema", str(schema))) == us.Sample(us.TopK(5), held)
-    with pytest.raises(ValueError, match="--decoder excludes --regex"):
-        spec("--decoder", "Greedy()", "--regex", "a")
+    for option, value in (("regex", "a"), ("json-schema", str(schema))):
+        with pytest.raises(ValueError, match=rf"--decoder excludes --{option}: .*Grammar\("):
+            spec("--decoder", "Greedy()", f"--{option}", value)
     schema.write_text("{")
     with pytest.raises(ValueError, match="is not JSON"):
         spec("--json-schema", str(schema))

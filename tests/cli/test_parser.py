@@ -61,6 +61,7 @@ def test_a_seed_is_drawn_where_none_was_asked_for(parser):
         (["M", "--sede", "1"], "--sede 1 (did you mean --seed?); see unspool try --help"),
         (["M", "-seed=1"], "-seed=1 (did you mean --seed?); see unspool try --help"),
         (["one", "two"], "two (quote arguments that contain spaces); see unspool try --help"),
+        (["--thing", "M"], "--thing (write THING without --thing); see unspool try --help"),
         (["M", "--wholly-unlike"], "--wholly-unlike; see unspool try --help"),
     ],
 )

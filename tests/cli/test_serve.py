@@ -57,6 +57,14 @@ def test_a_port_that_is_taken_is_found_before_the_model_is_loaded(capsys, monkey
     assert "give another --port" in capsys.readouterr().err
 
 
+def test_a_port_beyond_the_last_and_a_missing_file_are_refused(capsys, monkeypatch, tmp_path):
+    served(monkeypatch)
+    assert main(["serve", "bible", "--port", "99999"]) == 2
+    assert "port 99999 does not exist: give a --port from 0 to 65535" in capsys.readouterr().err
+    assert main(["serve", "bible", "--config", str(tmp_path / "no.toml")]) == 2
+    assert "no.toml: No such file or directory; see" in capsys.readouterr().err
+
+
 def test_an_alias_names_a_served_model(capsys, monkeypatch):
     served(monkeypatch)
     assert main(["serve", "bible", "--alias", "x=bibel"]) == 2

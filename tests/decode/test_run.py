@@ -86,5 +86,7 @@ def test_sampler_keywords_beside_a_decoder_and_unknown_keywords_are_refused():
         Run(MODEL, [0], Greedy(), top_p=0.9, temperature=1)
     with pytest.raises(TypeError, match="'top_q' is not a known option of generate: did you mean 'top_"):
         Run(MODEL, [0], top_q=0.9)
+    with pytest.raises(TypeError, match=r"'num_beams' is an option of transformers: .* us.Beam\(4\)"):
+        Run(MODEL, [0], num_beams=4)
     with pytest.raises(ValueError, match=r"TopP.p is 1.5"):
         Run(MODEL, [0], top_p=1.5)

@@ -34,8 +34,8 @@ def test_the_form_is_openais():
     [
         ({"prompt": [10**9]}, "prompt.0", "at most 10000000"),
         ({"prompt": [[1, 2], [3, -1]]}, "prompt.1.1", "at least 0"),
-        ({"prompt": ""}, "prompt", "at least 1 character"),
-        ({"prompt": ["a", ""]}, "prompt.1", "at least 1 character"),
+        ({"prompt": ""}, "prompt", "must not be empty"),
+        ({"prompt": ["a", ""]}, "prompt.1", "must not be empty"),
         ({"n": 0}, "n", "at least 1"),
         ({"stop": ["a"] * 17}, "stop", "at most 16 entries"),
         ({"prompt": None}, "prompt", "required"),
@@ -51,6 +51,13 @@ def test_of_several_ways_to_say_a_field_the_one_meant_is_told(changes, param, sa
     error = invalid_fields([{**it, "loc": ("body", *it["loc"])} for it in found.value.errors()])
     assert (error.status, error.param) == (400, param)
     assert said in error.message
+
+
+def test_a_json_body_that_is_sent_as_a_form_is_explained():
+    with pytest.raises(ValidationError) as found:
+        CompletionRequest.model_validate(b'{"model": "m", "prompt": "a"}')
+    error = invalid_fields([{**it, "loc": ("body", *it["loc"])} for it in found.value.errors()])
+    assert "the body must be a JSON object, with the header content-type: application/json" in error.message
 
 
 def test_a_message_holds_no_control_characters():

@@ -45,7 +45,7 @@ columns:
   loop              period in tokens of the loop at the end of the text (≈ if it is approximate);
                     with several prompts "4/20 +2≈": 4 of 20 texts loop, 2 more approximately
   len               mean tokens per text
-  tok/s             tokens per second, all prompts together
+  tok/s             tokens per second, all prompts together, after a warm-up
 
 If a decoder fails, the others continue and the exit status is not 0. Decoders of the default
 selection that do not work with the model are left out with a message.
@@ -112,6 +112,8 @@ def compare(args: argparse.Namespace) -> int:
     model = load_generator(name, load_options(args))
     options = {"max_new_tokens": args.max_new_tokens, "n": 1, "seed": seed_of(args), "stop": ()}
     texts = [render(prompt, model, args, options) for prompt in prompts]
+    # The first texts of a model and a decoder compile kernels and prepare weights, which is not timed.
+    warm_up = {**options, "max_new_tokens": 2}
     settings = {"model": name, "max new tokens": args.max_new_tokens, "seed": options["seed"]}
     is_default = not args.decoder
     rows: list[DecoderRow] = []
@@ -122,9 +124,10 @@ def compare(args: argparse.Namespace) -> int:
     with reserve_file(args.html), progress_bar(len(decoders), "decoders", shown=has_bar) as bar:
         try:
             for decoder_name, decoder in decoders.items():
-                began = perf_counter()
                 bar.advance()
                 try:
+                    us.generate(model, texts[:2], decoder, **warm_up)
+                    began = perf_counter()
                     outputs = us.generate(model, list(texts), decoder, **options)
                 except Exception as error:
                     if args.debug:

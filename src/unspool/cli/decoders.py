@@ -26,12 +26,18 @@ PENALTIES: tuple[tuple[str, str, type, str], ...] = (
     ("--thinking-budget", "ThinkingBudget", int, "close the reasoning, <think> … </think>, after N tokens"),
 )
 SAMPLING: tuple[tuple[str, str, type, str], ...] = (
-    ("--temperature", "Temperature", float, "flatten (above 1) or sharpen (below 1) the distribution"),
+    (
+        "--temperature",
+        "Temperature",
+        float,
+        "flatten (above 1) or sharpen (below 1) the distribution; 0 is --greedy",
+    ),
     ("--top-k", "TopK", int, "keep the N most probable tokens"),
     ("--top-p", "TopP", float, "keep the smallest set of tokens whose total probability is at least X"),
     ("--min-p", "MinP", float, "keep tokens with at least this share of the highest probability"),
 )
 """Option, transform, type of its value, and help."""
+ZERO_TEMPERATURE = "Temperature(0.0)"
 
 
 class _AddTransform(argparse.Action):
@@ -81,19 +87,24 @@ def add_decoders_option(parser: argparse.ArgumentParser) -> None:
 
 def decoder_spec(args: argparse.Namespace) -> str:
     """The decoder that the options describe, as a string for `unspool.parse`."""
-    grammar = _grammar(args)
     if args.decoder is not None:
         if args.greedy or args.transforms:
             raise ValueError("give --decoder, or --greedy and shortcuts such as --top-p, not both")
-        if grammar:
-            raise ValueError(f"--decoder excludes --regex and --json-schema: add {grammar[0]:.60} to its end")
+        for name in ("regex", "json_schema"):
+            if getattr(args, name) is not None:
+                raise ValueError(
+                    f"--decoder excludes --{name.replace('_', '-')}: write the grammar in the decoder, as in "
+                    f"\"Greedy(Grammar({name}='…'))\""
+                )
         return str(args.decoder)
-    transforms = [*args.transforms, *grammar]
+    transforms = [*args.transforms, *_grammar(args)]
     if args.greedy:
         for flag, name, _, _ in SAMPLING:
             if any(transform.startswith(f"{name}(") for transform in transforms):
                 raise ValueError(f"--greedy ignores {flag}: leave one of them out")
         return f"Greedy({', '.join(transforms)})"
+    if ZERO_TEMPERATURE in transforms:  # as in `unspool.generate`
+        return f"Greedy({', '.join(rule for rule in transforms if rule != ZERO_TEMPERATURE)})"
     return f"Sample({', '.join(transforms)})" if transforms else config.DECODER
 
 

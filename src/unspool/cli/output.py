@@ -143,10 +143,14 @@ def check_output(path: Path | None, source: Path | None = None) -> None:
         return
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "is a folder; give the name of a file", str(path))
-    if not path.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, f"there is no folder {path.parent}", str(path))
+    _check_folder(path)
     if source is not None and path.resolve() == source.resolve():
         raise ValueError(f"--output {path} would overwrite the input; give another file")
+
+
+def _check_folder(path: Path) -> None:
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, f"there is no folder {path.parent}", str(path))
 
 
 @contextmanager
@@ -165,6 +169,7 @@ def reserve_file(path: Path | None) -> Iterator[None]:
     if path is None or path.is_fifo() or path.is_char_device():  # opening a pipe waits for its reader
         yield
         return
+    _check_folder(path)
     existed = path.exists()
     path.open("ab").close()
     if not existed:

@@ -41,6 +41,10 @@ class Parser(argparse.ArgumentParser):
         name = next((argument.partition("=")[0] for argument in unknown if argument.startswith("-")), None)
         if name is None:
             return " (quote arguments that contain spaces)"
+        for action in self._get_positional_actions():
+            word = str(action.metavar or action.dest)
+            if word.lower() == name.lstrip("-").lower():
+                return f" (write {word} without {name})"
         same = [option for option in self._option_string_actions if option.lstrip("-") == name.lstrip("-")]
         near = same or get_close_matches(name, self._option_string_actions, 1)
         return f" (did you mean {near[0]}?)" if near else ""

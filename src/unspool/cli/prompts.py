@@ -90,8 +90,8 @@ def add_prompt_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lines",
         action=argparse.BooleanOptionalAction,
-        help="every line of standard input is a prompt (default for encoder–decoders); otherwise all of it "
-        "is one prompt",
+        help="every line of standard input, which is read to its end first, is a prompt (default for "
+        "encoder–decoders); otherwise all of it is one prompt",
     )
     parser.add_argument(
         "--chat", action="store_true", help="send the prompt as a user message to a chat model"

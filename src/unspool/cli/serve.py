@@ -30,7 +30,7 @@ KEYS_VARIABLE = "UNSPOOL_API_KEYS"
 
 
 class ConfigFile(argparse.Action):
-    """Reads options from a TOML file; options of the command line count more."""
+    """Reads options from a TOML file; options of the command line take precedence."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, _: Any = None
@@ -38,7 +38,9 @@ class ConfigFile(argparse.Action):
         """Set the options that the command line did not change."""
         try:
             settings = tomllib.loads(Path(values).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            parser.error(f"{values}: {error.strerror}")
+        except ValueError as error:
             parser.error(f"{values} cannot be read as TOML: {error}")
         actions = {action.dest: action for action in parser._actions if action.dest not in ("help", "config")}
         for key, value in settings.items():

@@ -33,6 +33,15 @@ SAMPLERS: dict[str, type] = {
 }
 """Keywords that build a Sample, in the order in which Hugging Face transformers applies them."""
 
+HUGGING_FACE_OPTIONS = {
+    "do_sample": "give a decoder, us.Greedy() or us.Sample()",
+    "num_beams": "give a decoder such as us.Beam(4)",
+    "num_return_sequences": "give n",
+    "max_length": "give max_new_tokens, which does not count the prompt",
+    "stop_strings": "give stop",
+}
+"""Keyword of its `generate` → what to write instead."""
+
 
 class GenerationOptions(TypedDict, total=False):
     """Keywords of `generate`, `stream` and `agenerate`, besides `n`."""
@@ -68,6 +77,8 @@ class Run:
     ) -> None:
         check_model(model)
         unknown = next((name for name in options if name not in OPTIONS), None)
+        if unknown in HUGGING_FACE_OPTIONS:
+            raise TypeError(f"{unknown!r} is an option of transformers: {HUGGING_FACE_OPTIONS[unknown]}")
         if unknown is not None:
             raise TypeError(config.unknown(unknown, OPTIONS, "option of generate"))
         self.model = model

@@ -8,10 +8,11 @@ The string is read as a Python expression of calls to known techniques with lite
 from __future__ import annotations
 
 import ast
+import inspect
 import math
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from unspool import config
@@ -159,4 +160,21 @@ def _call(name: str, args: list[Any], named: dict[str, Any], spec: str) -> Any:
     try:
         return CONSTRUCTORS[name](*args, **named)
     except TypeError as error:
-        raise ValueError(f"{spec!r}: {error}") from error
+        raise ValueError(f"{spec!r}: {_unknown_keyword(name, named) or error}") from error
+
+
+def _unknown_keyword(name: str, named: Iterable[str]) -> str | None:
+    """The error for a keyword that a technique does not have; None if it has all of them."""
+    parameters = inspect.signature(CONSTRUCTORS[name]).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return None
+    known = [it.name for it in parameters if it.kind is not it.VAR_POSITIONAL]
+    wrong = next((keyword for keyword in named if keyword not in known), None)
+    if wrong is None:
+        return None
+    advice = (
+        config.suggest(wrong, known)
+        if known
+        else "give transforms, as in Sample(Temperature(0.8), TopP(0.9))"
+    )
+    return f"{name} has no option {wrong!r}: {advice}"

@@ -93,6 +93,10 @@ def invalid_fields(errors: Sequence[Mapping[str, Any]]) -> ApiError:
         path = []
     where = ".".join(str(part)[:60] for part in path)[:200]
     words = FIELD_ERRORS.get(best["type"], "is not valid").format_map(best.get("ctx", {}))
+    if best.get("ctx", {}).get("min_length") == 1:
+        words = "must not be empty"
+    if not path and words == "must be an object":  # also a JSON body that is sent as a form
+        words = "must be a JSON object, with the header content-type: application/json"
     return ApiError(400, f"{where or 'the body'} {words}"[:MAX_MESSAGE], where or None)
 
 

@@ -33,6 +33,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
+MAX_PORT = 65_535
 LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
 MIN_KEY_LENGTH = 16
 BODY_SECONDS = 60.0
@@ -215,6 +216,8 @@ def _cancelled(timer: asyncio.TimerHandle | None) -> asyncio.TimerHandle | None:
 
 def bind(host: str, port: int) -> socket.socket:
     """A socket on this port, which does not accept connections yet; ValueError if the port is taken."""
+    if port > MAX_PORT:  # getaddrinfo would take the remainder of 65,536
+        raise ValueError(f"port {port} does not exist: give a --port from 0 to {MAX_PORT}")
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     listener = socket.socket(family, kind, protocol)
     try:

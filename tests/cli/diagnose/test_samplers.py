@@ -147,7 +147,7 @@ def test_a_path_that_cannot_be_written_fails_before_the_work(unspool, monkeypatc
     monkeypatch.setattr(us, "load", lambda *args, **options: pytest.fail("work was done"))
     status, _, err = unspool("diagnose", "picture", "tiny", "ab", "--figure", tmp_path / "no" / "a.svg")
     assert status == 2
-    assert "a.svg: No such file or directory" in err
+    assert "a.svg: there is no folder" in err
 
 
 def test_a_model_without_a_matrix_says_so(unspool, loaded, tmp_path):

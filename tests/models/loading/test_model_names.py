@@ -341,13 +341,19 @@ def test_offline_without_a_cached_copy_is_reported(monkeypatch, tmp_path):
         hub_folder("org/name")
 
 
-@pytest.mark.parametrize("error", [ConnectionError("no route to host\nlong story"), PermissionError("gated")])
-def test_hub_errors_are_reported_in_one_line(monkeypatch, error):
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ConnectionError("Got: no route to host\nlong story"), "no route to host"),
+        (PermissionError("gated."), "gated"),
+    ],
+)
+def test_hub_errors_are_reported_in_one_line(monkeypatch, error, reason):
     def download(repo, **options):
         raise error
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    with pytest.raises(FileNotFoundError, match=rf"Hub: {str(error).splitlines()[0]} Check the id"):
+    with pytest.raises(FileNotFoundError, match=rf"Hub: {reason}\. Check the id"):
         hub_folder("org/name")
 
 

@@ -53,6 +53,9 @@ class BeamOptions(Checked):
         if not isinstance(self.coverage, Coverage | None):
             raise TypeError(f"coverage is {shown(self.coverage)}. Give Coverage(0.2), or None.")
 
+    def shown_name(self, field: str) -> str:
+        return field  # an option of Beam and others, which the caller writes
+
     @property
     def pool_size(self) -> int:
         # 1e-9 allows for rounding: 1.1 · 10 is 11.000000000000002.

@@ -189,9 +189,9 @@ def hub_folder(name: str, revision: str | None = None) -> Path:
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=list(HUB_FILES)))
     except OSError as error:  # all Hub errors are OSErrors: not found, gated, no network, offline mode
-        reason = str(error).strip().partition("\n")[0]
+        reason = str(error).strip().partition("\n")[0].removeprefix("Got: ").rstrip(".")
         raise FileNotFoundError(
-            f"{name!r} is not on this machine and cannot be fetched from the Hugging Face Hub: {reason} "
+            f"{name!r} is not on this machine and cannot be fetched from the Hugging Face Hub: {reason}. "
             "Check the id and the network, for gated models `hf auth login`, or give a local folder."
         ) from error
 
