@@ -56,6 +56,7 @@ BAD = {
     "trie out of range": charsmap(b"\4\0\0\0\xff\xff\xff\x7f" + b"a\0"),
     "no length": {"pre_tokenizer": {"type": "FixedLength", "length": 0}},
     "long strip": {"decoder": {"type": "Strip", "content": "a", "start": 10**18, "stop": 10**18}},
+    "huge token id": {"model": {**BPE, "vocab": {"a": 0, "b": 4_000_000_000}}},
     "merge of nothing": {"model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": [["a", "b"]]}},
     "prefix": {
         "model": {**BPE, "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}

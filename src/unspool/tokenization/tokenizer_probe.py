@@ -4,7 +4,7 @@ A tokenizer.json may be hostile: the library that reads it can panic, run for ho
 file is first tested here:
 
     kinds     every component type is known
-    sizes     file, patterns, replacements; a text may grow at most MAX_GROWTH-fold
+    sizes     file, patterns, replacements, token ids; a text may grow at most MAX_GROWTH-fold
     time      a watchdog ends this process
     memory    a limit of this process, on systems that support it (Linux)
 
@@ -38,6 +38,8 @@ KINDS = {
     "model": "BPE Unigram WordLevel WordPiece",
 }
 MAX_BYTES, MAX_COMPONENTS, MAX_PATTERN_CHARS, MAX_PIECE_CHARS, MAX_GROWTH = 1 << 28, 64, 10_000, 1000, 256
+MAX_ID = 1 << 24
+"""The largest token id: the library writes a list of all unused smaller ids into memory."""
 REPEATS = 500
 """Repetitions of a character or token in a test text."""
 BASE_MEMORY_BYTES = 1 << 30
@@ -155,6 +157,9 @@ def probe(path: str) -> dict[str, str]:
     try:
         patterns = check_spec(json.loads(data))
         tokenizer = Tokenizer.from_buffer(data)
+        largest = max(tokenizer.get_vocab().values(), default=0)
+        if largest > MAX_ID:
+            raise RefusedTokenizer(f"it has the token id {largest:,}; the limit is {MAX_ID:,}")
         tokenizer.no_padding()
         tokenizer.no_truncation()
         tokenizer.encode("")  # with its post-processor
