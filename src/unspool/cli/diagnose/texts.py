@@ -34,10 +34,11 @@ LOOPS_EXAMPLES = """examples:
   unspool diagnose loops runs/language --decoder "Greedy()" --decoder "Sample()" --figure loops.svg --json
 
 Each line is continued: {"prompt": "…"} and {"messages": […]} from their end, a text
-or a line of a plain file from its first --prompt tokens. A text loops if it ends with a phrase
-three times in a row, or with one token six times. "≈ loops" are texts most of whose last 96 words
-repeat exactly or approximately (other numbers, other case, some other words). The figure shows
-log p by repetition of the loop: it rises if the loop reinforces itself.
+or a line of a plain file from its first --prompt tokens. --document file takes a prompt from every
+--prompt + 8 tokens of the file. A text loops if it ends with a phrase three times in a row, or with
+one token six times. "≈ loops" are texts most of whose last 96 words repeat exactly or approximately
+(other numbers, other case, some other words). The figure shows log p by repetition of the loop: it
+rises if the loop reinforces itself.
 """
 BEAMS_EXAMPLES = """examples:
   unspool diagnose beams runs/dates --widths 1 4 16 64
