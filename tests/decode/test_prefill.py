@@ -3,8 +3,7 @@ import torch
 from hypothesis import given, strategies as st
 
 from unspool.decode.batching import BatchScheduler
-from unspool.decode.prefill import PendingPrompt, Prefill, first_fitting, plan_chunks
-from unspool.decode.prefix_cache import Slot
+from unspool.decode.prefill import PendingPrompt, Prefill, Slot, first_fitting, plan_chunks
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.testing import random_table
 

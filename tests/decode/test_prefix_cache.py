@@ -1,7 +1,7 @@
 import torch
 from hypothesis import given, strategies as st
 
-from unspool.decode.prefix_cache import PrefixCache, Slot, SlotState, longest_match
+from unspool.decode.prefill import PrefixCache, Slot, SlotState, longest_match
 
 
 def test_longest_match_by_hand():

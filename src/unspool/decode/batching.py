@@ -17,8 +17,18 @@ import torch
 from torch import Tensor
 
 from unspool.decode.lockstep import DelegatingModel
-from unspool.decode.prefill import Chunk, PendingPrompt, Prefill, Prompts, first_fitting, plan_chunks
-from unspool.decode.prefix_cache import PrefixCache, Slot, SlotState, longest_match
+from unspool.decode.prefill import (
+    Chunk,
+    PendingPrompt,
+    Prefill,
+    PrefixCache,
+    Prompts,
+    Slot,
+    SlotState,
+    first_fitting,
+    longest_match,
+    plan_chunks,
+)
 from unspool.interfaces import Forking, Joining, Step, StepModel
 
 

@@ -25,8 +25,7 @@ from torch import Tensor
 
 from unspool.decode.batching import BatchScheduler
 from unspool.decode.lockstep import DelegatingModel
-from unspool.decode.prefill import Prefill, Prompts, first_fitting
-from unspool.decode.prefix_cache import SlotState
+from unspool.decode.prefill import Prefill, Prompts, SlotState, first_fitting
 from unspool.decode.run import Run
 from unspool.decode.search import Greedy, Sample
 from unspool.decode.transforms import TopP
