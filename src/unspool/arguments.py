@@ -18,7 +18,6 @@ MAX_INT = 10**12
 """Maximum of integer arguments, far below the range of tensors."""
 LARGEST_BIAS = 1e9
 MAX_SHOWN_CHARACTERS = 80
-"""Characters of a value that an error shows."""
 
 
 def shown(value: Any) -> str:
@@ -78,7 +77,7 @@ def token_ids(default: Any) -> Any:
 
 
 def as_bool(name: str, value: Any, *, advice: str = "") -> bool:
-    """True or False."""
+    """Refuse values other than True and False."""
     if not isinstance(value, bool):
         raise TypeError(f"{name} is {shown(value)}, but must be True or False. {advice}".rstrip())
     return value

@@ -211,7 +211,6 @@ def _remove(path: Path) -> None:
 
 
 MIN_FREE_BYTES = 1 << 29
-"""Disk space that a cache leaves free."""
 
 
 def cache_folder() -> Path:

@@ -23,7 +23,6 @@ OBJECT_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 """module:name, both Python names; never the path of a file."""
 ENTRY_POINT_GROUP = "unspool.plugins"
 MAX_ERROR_LENGTH = 200
-"""Characters of another package's error message that are shown."""
 
 _is_code_trusted: ContextVar[bool] = ContextVar("is_code_trusted", default=False)
 

@@ -172,7 +172,6 @@ class BasisTest:
         return self._whitened.weight.W
 
     def with_budget(self, budget: float | None) -> BasisTest:
-        """The same test with another budget; the whitened matrix is shared."""
         other = copy(self)
         other.budget = _check_budget(budget)
         return self if other.budget == self.budget else other

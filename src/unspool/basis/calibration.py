@@ -52,7 +52,6 @@ class FormulaComparison:
     """Agreement of the formula on the same verdicts."""
     verdicts: int
     is_better: bool
-    """True if w − l > √(w + l)."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,6 @@ class Calibration:
     counts: tuple[int, int]
     """The numbers of verdicts: fitted, held out."""
     comparison: FormulaComparison
-    """Cross-validated comparison with the formula."""
     undecided: int = 0
     """Tokens that the exact test left undecided within its budget; they are not used."""
 

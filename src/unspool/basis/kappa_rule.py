@@ -154,7 +154,6 @@ class KappaRule:
     slopes: tuple[float, ...]
     """The c of each knot, increasing."""
     thresholds: tuple[float, ...]
-    """g at each knot."""
     lengths: RowLengths | None = None
     """ℓ, the row lengths that g was fitted with; None means ℓ = 1."""
 

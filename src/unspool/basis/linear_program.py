@@ -40,7 +40,6 @@ class LinearProgramSolution:
 
     theta: float
     tolerance: float = TOLERANCE
-    """The possible error of θ."""
 
     def __bool__(self) -> bool:
         return self.accepted

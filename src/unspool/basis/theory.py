@@ -75,9 +75,8 @@ class Verdict:
     there is no certificate."""
     certificate: Acceptance | Rejection | None
     low: float
-    """A lower bound on F_i(c)."""
     high: float
-    """An upper bound on F_i(c)."""
+    """Bounds of F_i(c): low ≤ F_i(c) ≤ high."""
     work: float = 0.0
     """The cost in the unit of work.py."""
 

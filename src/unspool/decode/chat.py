@@ -29,7 +29,6 @@ from unspool.interfaces import Decoder, StepModel
 from unspool.io import new_file
 
 CACHE_BYTES = 2**28
-"""Size of the prefix cache."""
 ANSWER_SHARE = 4
 """At least 1/ANSWER_SHARE of the context is left for the answer."""
 
@@ -42,11 +41,9 @@ class Chat:
     decoder: Decoder | str | None = None
     """A decoder or its string; None: the default of `generate`. It may change at any time."""
     system: str | None = None
-    """The system prompt."""
     seed: int | None = None
     """Seed of all turns; None draws one. It may change at any time."""
     max_new_tokens: int = config.MAX_CHAT_TOKENS
-    """Maximum of new tokens per answer."""
     on_loop: OnLoop = "stop"
     """As in `generate`."""
     messages: list[dict[str, str]] = field(default_factory=list)

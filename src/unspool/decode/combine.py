@@ -27,7 +27,6 @@ ALPHA: dict[str, Any] = {
     "at_most": 1,
     "advice": "0 keeps every token, 1 only the most probable.",
 }
-"""The limits of α."""
 
 
 def softmax_step(score_NV: Tensor, like: Step) -> Step:
@@ -65,11 +64,9 @@ class Contrast(Lockstep):
     alpha: float = number(0.1, **ALPHA)
     """How probable a token must be to the strong model, as a share of its most probable one."""
     weight: float = number(1.0, at_least=0, advice="0 leaves the weak model out.")
-    """How much the weak model counts."""
     temperature: float = number(1.0, above=0, advice="1 leaves the weak model as it is.")
     """Of the weak model: below 1 it is surer of itself."""
     strong_weight: float = number(1.0, above=0, advice="The paper has 1.")
-    """How much the strong model counts."""
 
     @classmethod
     def obrien_lewis(cls, strong: StepModel, weak: StepModel, beta: float = 0.5, alpha: float = 0.1) -> Self:
@@ -215,7 +212,6 @@ class EarlyExit(Lockstep):
     """Minimum probability of a token as a share of the most probable one."""
 
     candidates: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    """The candidate layers."""
     exits_model: StepModel = field(init=False, repr=False, compare=False)
     """The model whose Steps contain these exits."""
 

@@ -15,7 +15,6 @@ from unspool.interfaces import FinishReason, TokenizerLike
 OUTPUT_NOTES = ("loop", "approximate_loop", "tree")
 """Notes of a hypothesis that are fields of Output; the others become its `stats`."""
 REPR_CHARACTERS = 60
-"""Longest text that the repr of an Output shows."""
 MAX_SURPRISE = 10.0
 """−log p of the darkest token in HTML, in nats."""
 
@@ -140,7 +139,6 @@ def pieces_of(steps: Iterator[SearchStep], streams: bool, tokenizer: TokenizerLi
 
 
 def _with_texts(ranked: Sequence[Ranked], tokenizer: TokenizerLike | None) -> tuple[Ranked, ...]:
-    """Add the text of every token."""
     if tokenizer is None:
         return tuple(ranked)
     return tuple(

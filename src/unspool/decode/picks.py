@@ -72,7 +72,6 @@ class TauRule(Protocol):
 
 
 TAU: dict[str, Any] = {"above": 0, "below": 1, "advice": "Common values are 0.001 … 0.9; 1 accepts no token."}
-"""The limits of a threshold."""
 MAX_TAU = 1 - 1e-9
 """The largest threshold of the rules: it must be below 1, even if one token has nearly all the mass."""
 
@@ -210,7 +209,6 @@ class BasisAware(Checked):
         return cls(NucleusTau(p), rank, retries=retries)
 
     def draw(self, scores_NV: Tensor, step: Step, rngs: Sequence[Random]) -> Tensor:  # noqa: ARG002
-        """Refuses to draw before `bind`."""
         raise TypeError(
             "BasisAware needs the output matrix of a model: use it in Sample(…), or call bind(model, ())"
         )

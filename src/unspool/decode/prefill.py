@@ -27,7 +27,6 @@ from torch import Tensor
 from unspool.interfaces import Step
 
 MAX_SEQUENCES = 256
-"""Maximum number of idle sequences in a prefix cache."""
 MIN_SHARED_TOKENS = 64
 """Tokens that a prompt must save by waiting for another one: a model reads about as many in one pass."""
 

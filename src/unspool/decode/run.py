@@ -95,7 +95,6 @@ class Run:
         return run
 
     def with_job(self, **changes: Any) -> Run:
-        """Return the same run with other fields of its job."""
         return Run.from_job(self.model, replace(self.job, **changes), self.decoder)
 
     def steps(self) -> Iterator[SearchStep]:
@@ -124,7 +123,6 @@ class Run:
         return output_of(hypothesis, self.job, self.model.tokenizer)
 
     def outputs(self) -> list[list[Output]]:
-        """Decode everything: the Outputs of every prompt."""
         groups: list[list[Output]] = [[] for _ in self.job.prompts]
         for hypothesis in self.finished():
             groups[hypothesis.request].append(self.output(hypothesis))

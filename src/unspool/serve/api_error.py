@@ -101,7 +101,6 @@ def invalid_fields(errors: Sequence[Mapping[str, Any]]) -> ApiError:
 
 
 def error_record(error: ApiError) -> dict[str, dict[str, str | None]]:
-    """The JSON object of an error."""
     kind = ERROR_TYPES.get(error.status, "server_error")
     return {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}}
 

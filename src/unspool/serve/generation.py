@@ -17,16 +17,6 @@ from functools import partial
 from typing import Any
 
 import unspool as us
-from unspool.decode import (
-    DRY,
-    XTC,
-    BadWords,
-    DynamicTemperature,
-    MinLength,
-    Mirostat,
-    ThinkingBudget,
-    TopNSigma,
-)
 from unspool.decode.hypothesis import Job, Ranked
 from unspool.decode.output import Piece
 from unspool.decode.run import Run
@@ -56,23 +46,23 @@ def _dry(fields: Fields) -> Transform | None:
     if fields.dry_penalty_last_n == 0:
         return None
     last = None if fields.dry_penalty_last_n < 0 else fields.dry_penalty_last_n
-    return DRY(fields.dry_multiplier, fields.dry_base, fields.dry_allowed_length, last=last)
+    return us.DRY(fields.dry_multiplier, fields.dry_base, fields.dry_allowed_length, last=last)
 
 
 def _dynamic_temperature(fields: Fields) -> Transform:
     low, high = fields.temperature - fields.dynatemp_range, fields.temperature + fields.dynatemp_range
-    return DynamicTemperature(max(0.01, low), high, fields.dynatemp_exponent)
+    return us.decode.DynamicTemperature(max(0.01, low), high, fields.dynatemp_exponent)
 
 
 def _xtc(fields: Fields) -> Transform | None:
-    return None if fields.xtc_threshold > 0.5 else XTC(fields.xtc_threshold, fields.xtc_probability)
+    return None if fields.xtc_threshold > 0.5 else us.XTC(fields.xtc_threshold, fields.xtc_probability)
 
 
 TRANSFORMS: dict[str, tuple[Sequence[Any], Callable[[Any], Transform | None]]] = {
     "logit_bias": ((None, {}), lambda fields: us.LogitBias(fields.logit_bias)),
-    "bad_words": (([],), lambda fields: BadWords(fields.bad_words)),
-    "min_tokens": ((0,), lambda fields: MinLength(fields.min_tokens)),
-    "ignore_eos": ((False,), lambda _: MinLength(UNLIMITED)),
+    "bad_words": (([],), lambda fields: us.BadWords(fields.bad_words)),
+    "min_tokens": ((0,), lambda fields: us.MinLength(fields.min_tokens)),
+    "ignore_eos": ((False,), lambda _: us.MinLength(UNLIMITED)),
     "repetition_penalty": ((1,), lambda fields: us.RepetitionPenalty(fields.repetition_penalty)),
     "frequency_penalty": ((0,), lambda fields: us.FrequencyPenalty(fields.frequency_penalty)),
     "presence_penalty": ((0,), lambda fields: us.PresencePenalty(fields.presence_penalty)),
@@ -82,13 +72,13 @@ TRANSFORMS: dict[str, tuple[Sequence[Any], Callable[[Any], Transform | None]]] =
         lambda fields: None if fields.dynatemp_range else us.Temperature(fields.temperature),
     ),
     "dynatemp_range": ((0,), _dynamic_temperature),
-    "top_n_sigma": ((-1, 0), lambda fields: TopNSigma(fields.top_n_sigma)),
+    "top_n_sigma": ((-1, 0), lambda fields: us.TopNSigma(fields.top_n_sigma)),
     "top_k": ((-1, 0), lambda fields: us.TopK(fields.top_k)),
     "typical_p": ((1,), lambda fields: us.Typical(fields.typical_p)),
     "top_p": ((1,), lambda fields: us.TopP(fields.top_p)),
     "min_p": ((0,), lambda fields: us.MinP(fields.min_p)),
     "xtc_probability": ((0,), _xtc),
-    "mirostat": ((0,), lambda fields: Mirostat(fields.mirostat_tau, fields.mirostat_eta)),
+    "mirostat": ((0,), lambda fields: us.Mirostat(fields.mirostat_tau, fields.mirostat_eta)),
 }
 """Field → its values without an effect, and its transform; transforms are applied in this order."""
 
@@ -311,7 +301,7 @@ def chat_work(body: ChatRequest, model: StepModel, limits: Limits) -> Work:
     if body.thinking_budget is not None:
         if not reply.thinks:
             raise ApiError(400, f"thinking_budget needs a model that writes {THINK}", "thinking_budget")
-        last.append(ThinkingBudget(body.thinking_budget, END_THINK, THINK))
+        last.append(us.ThinkingBudget(body.thinking_budget, END_THINK, THINK))
     grammar = reply_grammar(answer_grammar(body), reply, tokenizer)
     decoder = decoder_of(body, last if grammar is None else [*last, grammar])
     _check_bias(body, model)

@@ -37,7 +37,6 @@ MAX_PORT = 65_535
 LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
 MIN_KEY_LENGTH = 16
 BODY_SECONDS = 60.0
-"""Time limit for the body of a request."""
 LIVENESS = "/health"
 """Answered without a key."""
 

@@ -71,7 +71,6 @@ class Metrics:
             self._counts[name, _labels(labels)] += amount
 
     def observe(self, name: str, value: float, **labels: str) -> None:
-        """Add a value to a histogram of `HISTOGRAMS`."""
         key = name, _labels(labels)
         with self._lock:
             if key not in self._histograms:

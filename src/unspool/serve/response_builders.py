@@ -55,7 +55,6 @@ class CompletionBuilder:
     names: ClassVar = ("text_completion", "text_completion", "cmpl-")
     """`object` of a response and of a chunk, and the prefix of their id."""
     end: ClassVar = b"data: [DONE]\n\n"
-    """The last event of a stream."""
 
     def __init__(
         self,

@@ -224,7 +224,6 @@ class SharedModel(DelegatingModel):
 
 
 def _concatenate_tokens(steps: Sequence[Step], rows: int) -> Step:
-    """The Step of N rows and the tokens of all steps."""
     if len(steps) == 1:
         return steps[0]
     parts: dict[str, Tensor | None] = {}
@@ -256,7 +255,6 @@ class Slot:
     state: Any
     size: int
     is_open: bool = True
-    """False after the request has finished."""
 
 
 class PerRequestBatch:
@@ -290,7 +288,6 @@ class PerRequestBatch:
         return hidden_MD, step, self._new_slot(state, prompts)
 
     def select(self, slot: Slot, rows: Sequence[int]) -> None:
-        """Reorder, repeat or drop the rows of a slot."""
         if list(rows) != list(range(slot.size)):
             slot.state, slot.size = slot.state.select(torch.tensor(rows)), len(rows)
 

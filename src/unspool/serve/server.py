@@ -84,12 +84,10 @@ class Server:
         return self.schedulers[name]
 
     async def models(self) -> dict[str, Any]:
-        """GET /v1/models."""
         names = (*self.schedulers, *self.aliases)
         return {"object": "list", "data": [await self.model(name) for name in names]}
 
     async def model(self, name: str) -> dict[str, Any]:
-        """GET /v1/models/{name}."""
         model = self.scheduler(name).model
         return {
             "id": name,
@@ -100,7 +98,6 @@ class Server:
         }
 
     async def completions(self, body: CompletionRequest, request: Request) -> Response:
-        """POST /v1/completions."""
         count = body.best_of or body.n
         if count < body.n:
             raise ApiError(400, f"best_of={count} is less than n={body.n}", "best_of")
@@ -124,7 +121,6 @@ class Server:
         return await respond(builder, self._start(scheduler, prepare, record), request, self.metrics, record)
 
     async def chat(self, body: ChatRequest, request: Request) -> Response:
-        """POST /v1/chat/completions."""
         self._check_rows(body.n)
         if body.top_logprobs and not body.logprobs:
             raise ApiError(400, "top_logprobs needs logprobs: true", "top_logprobs")
@@ -207,7 +203,6 @@ class Server:
         return {"status": "ok"}
 
     async def prometheus(self) -> PlainTextResponse:
-        """GET /metrics."""
         gauges: dict[str, float] = {
             "requests_running": self.pool.running,
             "requests_waiting": self.pool.waiting,

@@ -14,8 +14,7 @@ from unspool.decode.hypothesis import Job
 from unspool.decode.multinomial import Multinomial
 from unspool.decode.picks import ArgMax
 from unspool.decode.search import Greedy, Sample
-from unspool.decode.search.prompt_lookup import PromptLookup
-from unspool.decode.search.row_readers import IncrementalReader
+from unspool.decode.search.drafts import JoinedReader, PromptLookup
 from unspool.decode.search.sampling import PromptStart
 from unspool.decode.search.speculative import Speculative
 from unspool.decode.transforms import RepetitionPenalty, Temperature
@@ -409,20 +408,22 @@ def test_a_contrast_may_be_drafted_for_and_may_draft():
         assert [out.tokens for out in outs] == [out.tokens for out in want]
 
 
-def test_a_reading_catches_up_and_forgets():
+@pytest.mark.parametrize("wrap", [lambda model: model, lambda model: Contrast(model, model, 0, 0)])
+def test_a_reading_catches_up_and_forgets(wrap):
     model = random_table(5, seed=3)
-    reading = IncrementalReader(PromptStart(model, [[1, 2]]))
+    assert (wrap(model).joining is None) == (wrap(model) is not model)
+    reading = JoinedReader(PromptStart(wrap(model), [[1, 2]]), [0])
 
     def want(*rows):
         return torch.cat([model.start([row])[0].logp_NV for row in rows])
 
     def found(row, more):
-        return torch.cat([step.logp_NV for step in reading.after(row, more)])
+        return torch.cat([step.logp_NV for step in reading.after([0], [(row, more)])[0]])
 
     torch.testing.assert_close(found([], [3, 4]), want([1, 2], [1, 2, 3], [1, 2, 3, 4]))
-    reading.forget(1)
+    reading.forget([1])
     torch.testing.assert_close(found([3, 0], []), want([1, 2, 3, 0]))
-    reading.forget(7)
+    reading.forget([7])
     torch.testing.assert_close(found([3, 0, 1, 1], [2]), want([1, 2, 3, 0, 1, 1], [1, 2, 3, 0, 1, 1, 2]))
 
 

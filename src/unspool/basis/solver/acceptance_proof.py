@@ -56,7 +56,6 @@ class AcceptanceBounds:
         self.slope, self.max_slope = slope, max(1.0, slope)
         self.p_Q = dist.p[tokens_Q]
         self.length_Q: Array = np.sqrt(np.einsum("kq,kq->q", lam_KQ, lam_KQ))
-        """‖λ‖"""
         m, square_MQ = whitened.m, dual_MQ * dual_MQ
         slack_Q = m * (1e-12 + m * 1e-15) * (whitened.mean_square_M @ square_MQ)
         self.total_Q: Array = dist.vocabulary * (self.length_Q * self.length_Q + slack_Q)

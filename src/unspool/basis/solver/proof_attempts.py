@@ -70,7 +70,6 @@ class SharedFactors:
         return self._samples[n]
 
     def sampled_rows(self, n: int) -> SearchRows:
-        """The rows of `sampled_metric(n)`."""
         if n not in self._selections:
             self._selections[n] = select_head_and_sample(
                 self.whitened, self.dist, n, max(n, 2 * self.first_level_rows)

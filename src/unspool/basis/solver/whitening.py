@@ -158,11 +158,8 @@ class WhitenedMatrix:
     basis_MK: Array
     """B maps λ of the search to coordinates of W̃: s = X·λ = W̃·B·λ."""
     mean_square_M: Array
-    """The mean square of each column of W̃."""
     max_abs_M: Array
-    """The largest absolute entry of each column of W̃."""
     max_row_norm: float
-    """The norm of the longest row of W̃."""
     norm_V: Array = field(repr=False)
     """‖xⱼ‖ of every row."""
     is_derived: bool

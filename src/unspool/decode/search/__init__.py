@@ -5,10 +5,10 @@ from unspool.decode.search.beam import Beam
 from unspool.decode.search.constrained_beam import ConstrainedBeam
 from unspool.decode.search.contrastive_search import ContrastiveSearch
 from unspool.decode.search.diverse_beam import DiverseBeam
+from unspool.decode.search.drafts import PromptLookup as PromptLookup
 from unspool.decode.search.exact_search import ExactSearch
 from unspool.decode.search.masked_decoding import MaskedDiffusion, MaskPredict
 from unspool.decode.search.mbr import MBR, ChrF, TokenF1
-from unspool.decode.search.prompt_lookup import PromptLookup as PromptLookup
 from unspool.decode.search.sampling import Greedy, Sample
 from unspool.decode.search.speculative import Speculative as Speculative
 from unspool.decode.search.stochastic_beam import BeamSample, StochasticBeam

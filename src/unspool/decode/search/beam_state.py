@@ -25,20 +25,14 @@ from unspool.interfaces import FinishReason, StepModel, Transform
 
 @dataclass(frozen=True)
 class BeamOptions(Checked):
-    """Options of all beam searches: width, transforms and how hypotheses are ranked."""
+    """Options of all beam searches; `Beam` describes them."""
 
     width: int = integer(at_least=1, advice="1 is greedy search, 4 to 10 are usual.")
-    """Hypotheses kept alive at every step."""
     transforms: tuple[Transform, ...] = ()
-    """Reshape the scores before they are ranked."""
     length_penalty: LengthPenalty = Sum()  # noqa: RUF009 — frozen
-    """Score of a finished hypothesis from its sum and length."""
     coverage: Coverage | None = None
-    """Penalty for source tokens without attention."""
     patience: float = number(1.0, above=0, at_most=1000, advice="1 is ordinary beam search.")
-    """The pool must hold ⌈patience · width⌉ finished hypotheses before the search may stop."""
     stop: Stop = Proved()  # noqa: RUF009 — frozen
-    """When a full pool ends the search."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -115,13 +109,11 @@ class BeamSearch:
         return self.options.width
 
     def with_width(self, width: int) -> Self:
-        """The same search with another width."""
         other = copy(self)
         set_fields(other, options=replace(self.options, width=width))
         return other
 
     streams: ClassVar[bool] = False
-    """False, because a better hypothesis may still replace the tokens."""
 
 
 Status = Literal["grown", "dropped", "open"] | FinishReason
@@ -176,7 +168,6 @@ class BeamItem:
     row: int
     """The row of the step that it continues."""
     node: int = -1
-    """Its node in the tree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +176,6 @@ class Ended:
 
     hypothesis: Hypothesis
     score: float
-    """The score by which it is ranked."""
     missing: int = 0
     """Number of required phrases that it lacks; compared before the score."""
 
@@ -213,7 +203,6 @@ class BeamState:
 
     @property
     def candidates(self) -> int:
-        """Number of candidates to consider at each step."""
         return self.options.candidates(self.job.ends)
 
     @property
@@ -274,7 +263,6 @@ class BeamState:
         return self.options.length_penalty(candidate.total, len(hypothesis.tokens)) + candidate.covered
 
     def close_if_done(self, rising: bool) -> None:
-        """Close the pool if the stop rule allows it."""
         if self.live and not self.closed and len(self.pool) == self.options.pool_size:
             status = BeamStatus(
                 worst=self.pool[-1].score,

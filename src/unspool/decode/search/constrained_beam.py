@@ -123,7 +123,6 @@ class ConstrainedBeam(BeamSearch):
     """ConstrainedBeam(5, (" Paris", (12, 7))): the best texts that contain " Paris" and tokens 12, 7."""
 
     phrases: tuple[str | tuple[int, ...], ...]
-    """The phrases that every text must contain."""
 
     def __init__(
         self,

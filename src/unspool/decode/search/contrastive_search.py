@@ -57,7 +57,6 @@ class ContrastiveSearch:
         return f"ContrastiveSearch({self.k}, {self.alpha}, {', '.join(map(repr, self.transforms))})"
 
     streams: ClassVar[bool] = True
-    """A chosen token does not change later."""
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
         transforms = bind_transforms(self.transforms, model, job)

@@ -103,7 +103,6 @@ class MaskPredict(Checked):
     """The length beam: number of lengths tried for each prompt."""
 
     streams: ClassVar[bool] = False
-    """Any token may still change."""
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
         fills = require_infilling(model, self)
@@ -154,10 +153,8 @@ class MaskedDiffusion(Checked):
     iterations: int = integer(20, at_least=1, advice="1 predicts all tokens at once.")
     """S: number of steps."""
     temperature: float = number(0.0, at_least=0.0, advice="0 takes the most probable token.")
-    """Temperature of the draws; 0 takes the most probable token."""
 
     streams: ClassVar[bool] = True
-    """An unmasked token does not change later."""
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
         return self._search(require_infilling(model, self), model.vocab_size, job)

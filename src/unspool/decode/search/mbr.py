@@ -93,7 +93,6 @@ class MBR(Checked):
             raise TypeError(f"MBR.utility is {shown(self.utility)}: give a function of two texts, or ChrF()")
 
     streams: ClassVar[bool] = False
-    """The best text is known after all candidates are compared."""
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
         if job.n > self.samples:

@@ -209,7 +209,6 @@ class TokenDecoder:
     pick: Pick
 
     streams: ClassVar[bool] = True
-    """A drawn token does not change later."""
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
         return decode_rows(model, job, *bind_rules(self.transforms, self.pick, model, job))

@@ -22,9 +22,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import takewhile
 from random import Random
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -35,9 +34,18 @@ from unspool.decode.lockstep import check_model, check_parts
 from unspool.decode.multinomial import Multinomial, token_at
 from unspool.decode.picks import ArgMax
 from unspool.decode.prompts import tokens_left
-from unspool.decode.search.candidates import alternatives
-from unspool.decode.search.prompt_lookup import NgramIndex, PromptLookup
-from unspool.decode.search.row_readers import Reader, ReaderFactory
+from unspool.decode.search.drafts import (
+    Distribution,
+    DraftedRow,
+    Drafter,
+    DraftToken,
+    LookupDrafter,
+    ModelDrafter,
+    PromptLookup,
+    Reader,
+    ReaderFactory,
+    extend,
+)
 from unspool.decode.search.sampling import Sample, bind_transforms, reshape
 from unspool.decode.transforms.scores import peaks
 from unspool.interfaces import Pick, Step, StepModel, Transform
@@ -70,7 +78,6 @@ class Speculative:
         return f"Speculative({', '.join(filter(None, (repr(self.draft), rules)))}, length={self.length})"
 
     streams: ClassVar[bool] = True
-    """An accepted token does not change later."""
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]:
         _check_rewindable(model, "the model")
@@ -164,124 +171,13 @@ class Speculative:
             scores_1V, p_1V = distribution(step, hypothesis)
             is_accepted = draft is not None and row.rng.random() * draft.probability < p_1V[0, draft.token]
             token = draft.token if draft is not None and is_accepted else _redraw(p_1V, draft, row.rng)
-            hypothesis = _extended(hypothesis, token, step, scores_1V, job)
+            hypothesis = extend(hypothesis, token, step, scores_1V, job)
             accepted += bool(is_accepted)
             if not is_accepted or hypothesis.finish_reason is not None:
                 break
         counts = {"proposed": len(drafted), "accepted": accepted, "rounds": 1}
         added = {name: hypothesis.notes[name] + count for name, count in counts.items()}
         row.hypothesis = replace(hypothesis, notes={**hypothesis.notes, **added})
-
-
-Distribution = Callable[[Step, Hypothesis], tuple[Tensor, Tensor]]
-"""The reshaped scores after a hypothesis, (1, V), and the probability of each token to be picked."""
-
-
-def _extended(hypothesis: Hypothesis, token: int, step: Step, scores_1V: Tensor, job: Job) -> Hypothesis:
-    ranked = alternatives(step.logp_NV, scores_1V, job.alternatives)[0] if job.alternatives else None
-    return hypothesis.extend(token, step.logp_NV[0, token].item(), scores_1V[0, token].item(), job, ranked)
-
-
-class DraftToken(NamedTuple):
-    """A drafted token and its distribution; None if no other token was possible."""
-
-    token: int
-    q_1V: Tensor | None = None
-
-    @property
-    def probability(self) -> float:
-        return 1.0 if self.q_1V is None else self.q_1V[0, self.token].item()
-
-
-@dataclass
-class DraftedRow:
-    """A hypothesis and its random stream."""
-
-    hypothesis: Hypothesis
-    rng: Random
-
-
-# ── drafts ───────────────────────────────────────────────────────────────────────────────────────
-
-
-class Drafter(Protocol):
-    """Drafts tokens for the rows of a batch."""
-
-    def draft(self, rows: Sequence[DraftedRow], counts: Sequence[int]) -> list[list[DraftToken]]:
-        """At most so many tokens after each row."""
-        ...
-
-    def forget(self, lengths: Sequence[int]) -> None:
-        """Tell how many tokens of each row are certain."""
-        ...
-
-    def keep(self, rows: Sequence[int]) -> None:
-        """Drop all other rows."""
-        ...
-
-
-class ModelDrafter:
-    """Drafts with a model, the next token of all rows in one pass."""
-
-    def __init__(self, reader: Reader, job: Job, distribution: Distribution) -> None:
-        self._reader, self._distribution = reader, distribution
-        # Stop strings and stop conditions apply to accepted tokens only.
-        self._job = replace(job, stop_condition=None, alternatives=0)
-        self.forget, self.keep = reader.forget, reader.keep
-
-    def draft(self, rows: Sequence[DraftedRow], counts: Sequence[int]) -> list[list[DraftToken]]:
-        hypotheses = [replace(row.hypothesis, detokenizer=None) for row in rows]
-        drafts: list[list[DraftToken]] = [[] for _ in rows]
-        while live := [
-            place
-            for place, hypothesis in enumerate(hypotheses)
-            if len(drafts[place]) < counts[place] and hypothesis.finish_reason is None
-        ]:
-            read = self._reader.after(live, [(hypotheses[place].tokens, ()) for place in live])
-            for place, (step,) in zip(live, read, strict=True):
-                scores_1V, q_1V = self._distribution(step, hypotheses[place])
-                token = token_at(q_1V[0], rows[place].rng.random())
-                drafts[place].append(DraftToken(token, q_1V))
-                hypotheses[place] = _extended(hypotheses[place], token, step, scores_1V, self._job)
-        return drafts
-
-
-class LookupDrafter:
-    """Drafts with `PromptLookup`."""
-
-    def __init__(
-        self, lookup: PromptLookup, model: StepModel, job: Job, length: int, hypotheses: Sequence[Hypothesis]
-    ) -> None:
-        shares_ids = not job.is_encoder_decoder or model.source_tokenizer is None
-        self._vocabulary, self._length = model.vocab_size, length
-        self._windows, self._indexes = [length] * len(hypotheses), list[NgramIndex]()
-        self._starts = list[int]()
-        for hypothesis in hypotheses:
-            source = job.prompts[hypothesis.request] if job.is_encoder_decoder and shares_ids else ()
-            self._indexes.append(lookup.index([*source, *hypothesis.prompt]))
-            self._starts.append(len(self._indexes[-1].text))
-
-    def draft(self, rows: Sequence[DraftedRow], counts: Sequence[int]) -> list[list[DraftToken]]:
-        drafts = []
-        for place, (row, count, index) in enumerate(zip(rows, counts, self._indexes, strict=True)):
-            known = len(index.text) - self._starts[place]
-            index.extend(row.hypothesis.tokens[known:])
-            tokens = index.draft(min(count, self._windows[place]))
-            drafts.append([DraftToken(it) for it in takewhile(lambda it: it < self._vocabulary, tokens)])
-        self._drafted = list(map(len, drafts))
-        return drafts
-
-    def forget(self, lengths: Sequence[int]) -> None:
-        """Draft fewer tokens after a rejection, and more after a success."""
-        for place, (length, drafted) in enumerate(zip(lengths, self._drafted, strict=True)):
-            accepted = length - (len(self._indexes[place].text) - self._starts[place])
-            if drafted:
-                grown = accepted + 1 if accepted < drafted else 2 * self._windows[place]
-                self._windows[place] = min(grown, self._length)
-
-    def keep(self, rows: Sequence[int]) -> None:
-        for name in ("_windows", "_indexes", "_starts"):
-            setattr(self, name, [getattr(self, name)[row] for row in rows])
 
 
 def _redraw(p_1V: Tensor, rejected: DraftToken | None, rng: Random) -> int:

@@ -215,7 +215,6 @@ class Matchers:
 
 KINDS = ("json_schema", "regex", "lark", "choices")
 MIN_CACHED_STATES = 256
-"""Minimum size of the cache of parser states."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -229,7 +228,6 @@ class Grammar:
     lark: str | None = None
     """A grammar in llguidance's Lark; the rule `start` is the whole text."""
     choices: Sequence[str] | None = None
-    """The allowed texts."""
     whitespace: str = " "
     """White space in JSON, as a regular expression."""
     matchers: Matchers | None = field(default=None, init=False, compare=False)

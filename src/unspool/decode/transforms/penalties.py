@@ -47,7 +47,6 @@ class OccurrencePenalty(Checked):
         at_least=-LARGEST_BIAS, at_most=LARGEST_BIAS, advice="Common values are 0.1 … 2; 0 is off."
     )
     prompt: bool = flag(False, advice="It is whether tokens of the prompt count.")
-    """Whether tokens of the prompt count."""
     counts_each: ClassVar[bool] = True
     """Whether every occurrence is penalised."""
 

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 TIMEOUT_SECONDS = 60.0
 """Time limit of a page request."""
 MAX_BEAM_WIDTH = 16
-"""Largest beam that the page draws."""
 
 
 # ---- request bodies
