@@ -5,8 +5,7 @@ from hypothesis import given, settings, strategies as st
 
 from unspool.decode.hypothesis import Job
 from unspool.decode.ranking import GNMT, FirstFull, Length, Proved
-from unspool.decode.search.beam import Beam
-from unspool.decode.search.diverse_beam import DiverseBeam
+from unspool.decode.search.beam import Beam, DiverseBeam
 from unspool.testing import TableModel, random_table
 
 

@@ -7,7 +7,7 @@ from transformers.generation.logits_process import NoBadWordsLogitsProcessor, Se
 
 from unspool.decode.hypothesis import Hypothesis, Job
 from unspool.decode.transforms import BadWords, LogitBias, SequenceBias
-from unspool.decode.transforms.biases import due, encode_words
+from unspool.decode.transforms.penalties import due, encode_words
 from unspool.interfaces import Step
 from unspool.testing import TableModel
 

@@ -1,10 +1,9 @@
 """Decoders: sampling, greedy, beam search and its variants, exact, contrastive, speculative, MBR and masked
 decoding."""
 
-from unspool.decode.search.beam import Beam
+from unspool.decode.search.beam import Beam, DiverseBeam
 from unspool.decode.search.constrained_beam import ConstrainedBeam
 from unspool.decode.search.contrastive_search import ContrastiveSearch
-from unspool.decode.search.diverse_beam import DiverseBeam
 from unspool.decode.search.drafts import PromptLookup as PromptLookup
 from unspool.decode.search.exact_search import ExactSearch
 from unspool.decode.search.masked_decoding import MaskedDiffusion, MaskPredict

@@ -29,7 +29,7 @@ from unspool.decode.hypothesis import Hypothesis, Job, SearchStep
 from unspool.decode.search.beam import BeamScores, run_beams
 from unspool.decode.search.beam_state import BeamKeywords, BeamOptions, BeamSearch, BeamState
 from unspool.decode.search.candidates import Candidate
-from unspool.decode.transforms.biases import encode_words
+from unspool.decode.transforms.penalties import encode_words
 from unspool.interfaces import Detokenizer, StepModel, Transform
 
 Phrase = tuple[int, ...]

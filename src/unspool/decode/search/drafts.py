@@ -1,10 +1,10 @@
 """Drafts of speculative decoding, and readers that feed drafted tokens to a model and remove rejected ones.
 
-    Reader.after(rows, texts)     the Step after each text, and after each drafted token behind it
-    Reader.forget(lengths)        remove what was read beyond so many new tokens; the next `after` reads more
-    Drafter.draft(rows, counts)   at most so many tokens after each row
-    Drafter.forget(lengths)       so many tokens of each row are certain
-    keep(rows)                    drop all other rows
+- `Reader.after(rows, texts)`: the Step after each text, and after each drafted token behind it.
+- `Reader.forget(lengths)`: remove what was read beyond so many new tokens; the next `after` reads more.
+- `Drafter.draft(rows, counts)`: at most so many tokens after each row.
+- `Drafter.forget(lengths)`: so many tokens of each row are certain.
+- `keep(rows)`: drop all other rows.
 
 Shapes: M rows, T new tokens of each.
 """

@@ -1,15 +1,17 @@
 """Transforms: reshape the scores of every row before a token is drawn. They apply in the order given."""
 
-from unspool.decode.transforms.biases import BadWords, LogitBias, SequenceBias
 from unspool.decode.transforms.forced_tokens import ForcedBOS, ForcedEOS, MinLength, ThinkingBudget
 from unspool.decode.transforms.grammar import Grammar
 from unspool.decode.transforms.nucleus import MinK, TailFree, TopH, TopP, Typical
 from unspool.decode.transforms.penalties import (
     DRY,
+    BadWords,
     FrequencyPenalty,
+    LogitBias,
     NoRepeatNgram,
     PresencePenalty,
     RepetitionPenalty,
+    SequenceBias,
 )
 from unspool.decode.transforms.scores import Truncation as Truncation
 from unspool.decode.transforms.temperature import (

@@ -24,7 +24,7 @@ from unspool.arguments import (
     within,
 )
 from unspool.decode.hypothesis import Hypothesis, Job
-from unspool.decode.transforms.biases import encode_words
+from unspool.decode.transforms.penalties import encode_words
 from unspool.decode.transforms.scores import ban_each, peaks
 from unspool.interfaces import Step, StepModel
 
