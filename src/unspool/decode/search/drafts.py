@@ -52,8 +52,8 @@ class SingleRow:
     """The part of `interfaces.Joining` that readers need, for one row of a model that can only rewind."""
 
     def __init__(self, prefill: PromptStart) -> None:
-        self._prefill = prefill
-        self._model: Any = prefill.model.rewindable
+        assert prefill.model.rewindable is not None
+        self._prefill, self._model = prefill, prefill.model.rewindable
 
     def extend_rows(self, state: Any, rows_M: Tensor, tokens_MT: Tensor) -> tuple[Step, Any]:  # noqa: ARG002
         return self._model.extend(state, tokens_MT.to(self._prefill.step.logp_NV.device))
