@@ -63,7 +63,8 @@ def name_file_in_errors(path: Path, written: Path | None = None) -> Iterator[Non
             raise
         raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
     except Exception as error:
-        number = re.search(r"\(os error (\d+)\)", str(error))
+        # Older versions of safetensors write "Os { code: 28, …", newer ones "(os error 28)".
+        number = re.search(r"(?:\(os error |Os \{ code: )(\d+)", str(error))
         if type(error).__name__ != "SafetensorError" or number is None:
             raise
         raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error

@@ -98,8 +98,11 @@ def test_what_a_killed_process_left_is_swept(tmp_path):
     [
         OSError(errno.ENOSPC, "No space left on device"),
         SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"),
+        SafetensorError(
+            'Error while serializing: IoError(Os { code: 28, kind: StorageFull, message: "No space left" })'
+        ),
     ],
-    ids=["OSError", "SafetensorError"],
+    ids=["OSError", "SafetensorError", "SafetensorError of older versions"],
 )
 def test_a_full_disk_is_an_error_and_the_last_checkpoint_stays(tmp_path, error):
     write(tmp_path, 1, 1.0)

@@ -35,10 +35,10 @@ def hook_for(model, logp, usage, **settings):
 
 
 def test_averages_by_hand():
-    model = Model([0, 1, 1])
+    model = Model([0, 1, 1]).double()
     hook = hook_for(model, [-1.0, 0.0], [0.5, 0.0, 0.0], rate=0.25, every=10)
-    hidden, targets = torch.randn(4, 4), torch.tensor([1, 1, 0, 1])
-    model.head.loss(hidden, targets, torch.tensor([1.0, 1.0, 1.0, 0.0]))
+    hidden, targets = torch.randn(4, 4, dtype=torch.float64), torch.tensor([1, 1, 0, 1])
+    model.head.loss(hidden, targets, torch.tensor([1.0, 1.0, 1.0, 0.0], dtype=torch.float64))
     logp = model.head(hidden).detach()
     hook(model, Memory(model), None, Clock(1, 100))
     assert hook.logp_V[0].item() == pytest.approx(-0.75 + 0.25 * logp[2, 0].item() / 3)
