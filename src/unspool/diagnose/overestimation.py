@@ -2,8 +2,7 @@
 
     δ = max (log p* − log p̂)                         the empirical underestimation, over all possible tokens
     Corollary 1:  p̂ᵢ > τ ⇒ p*ᵢ > 0,  τ = 1 − e^(−δ)  failures at a threshold τ
-    Theorem 2:    Wᵀp* = Wᵀp̂ at the optimum          ‖Wᵀ(p* − p̂)‖, relative to random errors of the same
-    size
+    Theorem 2:    Wᵀp* = Wᵀp̂ at the optimum          ‖Wᵀ(p* − p̂)‖ / that of random errors of the same size
 
 Finlayson et al. 2024, §3 (Theorem 1, Corollary 1) and §4 (Theorem 2). papers.bib: finlayson2024closing
 

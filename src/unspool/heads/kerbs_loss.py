@@ -4,7 +4,9 @@
     ∂/∂z_s = P(s) − [s ∈ i]·P(s | i)
 
 Miao et al. 2019, §3 (papers.bib: miao2019kernelized). Without label smoothing, only the senses of the
-target are summed by word. With x, E, F and κ of `kerbs_kernel.py`, G = ∂L/∂z and, for every sense,
+target are summed by word.
+
+With x, E, F and κ of `kerbs_kernel.py`, and G = ∂L/∂z, for every sense:
 
     P = Σ_rows |h|·G·E,   B = Σ_rows G·(E + 1)·h,   X = Σ_rows |h|·G·F = −θ·B·w/|w| − P
     ∂L/∂w = −(κ/θ)·P·w/|w| + κ·(B − w·(w·B)/|w|²),   ∂L/∂θ = −|w|·(κ′/θ·P + κ/θ²·X)

@@ -83,10 +83,10 @@ QUERY_KEY_NORMS = ("none", "head", "whole")
 class QueryKeyNorm(DirectCall):
     """QK-norm: queries and keys are normalised before their inner product, which bounds the scores.
 
-        head    q ← RMSNorm(q), k ← RMSNorm(k) per head, one gain for all heads    Dehghani et al. 2023, §2
-        (Qwen 3, Gemma 3) whole   the same over all heads at once                                    OLMo 2
+        head    q ← RMSNorm(q), k ← RMSNorm(k) per head, one gain for all heads   (Qwen 3, Gemma 3)
+        whole   the same over all heads at once                                   (OLMo 2)
 
-    papers.bib: dehghani2023scaling
+    Dehghani et al. 2023, §2 (papers.bib: dehghani2023scaling).
     Differs from the paper: RMSNorm instead of LayerNorm, as in these language models.
     """
 

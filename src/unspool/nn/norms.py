@@ -1,7 +1,9 @@
 """LayerNorm and RMSNorm, and their placement on residual branches.
 
-    LayerNorm   y = (x − mean x)/√(var x + ε) · g + b Ba et al. 2016, eq. 4 (papers.bib: ba2016layer)
-    RMSNorm     y = x / √(mean x² + ε) · g            Zhang & Sennrich 2019, eq. 4 (papers.bib: zhang2019root)
+    LayerNorm   y = (x − mean x)/√(var x + ε) · g + b   Ba et al. 2016, eq. 4
+    RMSNorm     y = x / √(mean x² + ε) · g              Zhang & Sennrich 2019, eq. 4
+
+papers.bib: ba2016layer, zhang2019root
 
 Both use one position only, so the rest of the batch and padding do not affect them.
 """

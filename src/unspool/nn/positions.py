@@ -2,7 +2,7 @@
 
     sinusoidal   p_t = (sin ω₁t, cos ω₁t, sin ω₂t, …), ω_i = 10000^(−2i/D)   Vaswani et al. 2017, §3.5
                  (papers.bib: vaswani2017attention); p_{t+k} is a fixed rotation of p_t
-                 the halves of p_t are all sines and all cosines: Marian's order of the same numbers
+                 Marian orders the same numbers differently: all sines, then all cosines
     learned      p_t is a row of a matrix
     rotary       each pair (x_i, x_{i+I/2}) of a query or key is rotated by the angle ω_i t, so their inner
                  product depends only on the distance     Su et al. 2021, eq. 34 (papers.bib: su2021roformer)
@@ -210,7 +210,7 @@ class RelativePositions(nn.Module):
 
     Raffel et al. 2020, §2.1 (T5, papers.bib: raffel2020exploring). Of the B buckets per direction, the
     first B/2 hold one distance each, the others logarithmically more, up to the distance M; the last one
-    holds the rest:
+    also holds all larger distances.
 
         bucket(d) = d  if d < B/2,   else min(B − 1, B/2 + ⌊B/2 · ln(d / (B/2)) / ln(M / (B/2))⌋)
 

@@ -7,17 +7,16 @@
 Cho et al. 2014, eq. 5–8 (papers.bib: cho2014learning); Hochreiter & Schmidhuber 1997, with the forget gate
 of Gers et al. 2000, §3 (papers.bib: hochreiter1997long, gers2000learning). The input of layer j is the
 output of layer j − 1. Bidirectional: h_t = [→h_t ; ←h_t], Schuster & Paliwal 1997 (papers.bib:
-schuster1997bidirectional).
+schuster1997bidirectional); the last state of ←h is its first vector. Context vectors: Cho et al. 2014, eq. 3;
+Bahdanau et al. 2015, eq. 4–6 (papers.bib: bahdanau2015neural).
 
 `read` processes whole sequences, `step` one token, with the same weights. The state is one tensor (N, L,
 S): S = H for a GRU, and 2H for an LSTM, [h ; c]. Differs from Cho et al.: the reset gate applies to U h
 instead of h, and z weighs the old state instead of the new one.
 
-    last        c = h_n                                               Cho et al. 2014, eq. 3
+    last        c = h_n
     mean        c = 1/n Σ_i h_i
-    attention   c_t = Σ_i α_ti h_i,   α_t = softmax_i a(s_{t−1}, h_i)    Bahdanau et al. 2015, eq. 4–6
-
-papers.bib: bahdanau2015neural. In a bidirectional encoder the last state of ←h is its first vector.
+    attention   c_t = Σ_i α_ti h_i,   α_t = softmax_i a(s_{t−1}, h_i)
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class PLess(Truncation):
-    """p-less: keep tokens at least as probable as the collision of two independent draws.
+    """p-less: keep tokens whose probability is at least that of drawing the same token twice.
 
         keep x  ⇔  p(x) ≥ L,     L = Σ p²               (p-less)
                                  L = (V·Σ p² − 1)/(V − 1)   (p-less-norm, milder)
@@ -197,10 +197,11 @@ class Kappa(Truncation):
 
         keep x  ⇔  κ p(x) ℓ(x) ≥ g,   where κ solves  Σ_j min(1, κ p_j) = width + 1
 
-    An observation of this project: the exact basis-aware test (Finlayson et al. 2024, §4; `unspool.basis`)
-    depends little on W, and this is its first-order form. It costs one partial sort, without a proof. g
-    corresponds to τ and grows with it; `BasisTest.calibrate_kappa` fits it to a model. ℓ is 1 unless row
-    lengths are given (`BasisTest.row_lengths`), V numbers of W that bring the rule closer to the test.
+    An observation of this project: on SmolLM2, the exact basis-aware test (Finlayson et al. 2024, §4;
+    `unspool.basis`) depends little on W. This rule, its first-order form, costs one partial sort and proves
+    nothing. g corresponds to τ and grows with it; `BasisTest.calibrate_kappa` fits it to a model. ℓ is 1
+    unless row lengths are given (`BasisTest.row_lengths`): V numbers of W that bring the rule closer to the
+    test.
     papers.bib: finlayson2024closing
 
     Symbols: m = width + 1. If fewer than m tokens have probability, κ is infinite and all of them stay.
