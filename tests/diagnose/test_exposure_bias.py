@@ -8,7 +8,7 @@ import torch
 from unspool.data.known_languages import Agreement, FullSupport
 from unspool.data.known_languages.known_language import TrueModel
 from unspool.data.known_languages.zipf_markov import ZipfMarkov
-from unspool.diagnose.exposure_bias import Exposure, ExposurePoint, exposure, true_exposure
+from unspool.diagnose.exposure_bias import Exposure, ExposurePoint, exposure, show_nats, true_exposure
 from unspool.testing import TableModel, bigram
 
 
@@ -34,6 +34,13 @@ def test_a_model_whose_words_do_not_matter_has_no_gap():
     found = exposure(model, texts, [1, 4], span=3)
     assert [it.gap for it in found.points] == pytest.approx([0.0, 0.0], abs=1e-6)
     assert found.gap == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("nats", "shown"), [(-0.00004, "0.0000"), (-0.00006, "-0.0001"), (0.12345, "0.1235")]
+)
+def test_nats_that_round_to_zero_have_no_sign(nats, shown):
+    assert show_nats(nats) == shown
 
 
 def test_the_mean_gap_counts_texts():

@@ -30,7 +30,7 @@ def test_a_model_that_likes_to_repeat_is_trapped():
     texts = [([at], [(at + n) % 8 for n in range(1, 13)]) for at in range(8)]
     found = likelihood_trap(TableModel(table), texts, phrase=2)
     assert found.trapped
-    assert found.verdict.endswith("repetition is the most probable")
+    assert found.verdict.endswith("repetition is more probable than human text")
 
 
 def test_a_model_that_knows_nothing():

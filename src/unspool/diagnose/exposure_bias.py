@@ -114,11 +114,11 @@ class Exposure:
     @property
     def verdict(self) -> str:
         """The result in one sentence."""
-        summary = f"excess {self.excess:.3f} nats"
+        summary = f"excess {show_nats(self.excess)} nats"
         if self.interval is None:
             return summary
         low, high = self.interval.low, self.interval.high
-        summary += f" (95 % interval {low:.3f} to {high:.3f})"
+        summary += f" (95 % interval {show_nats(low)} to {show_nats(high)})"
         if low <= 0 <= high:
             return f"{summary}: no exposure bias is seen, a perfect model could show the same"
         if low > 0:
@@ -128,6 +128,11 @@ class Exposure:
     def _mean(self, values: Sequence[float]) -> float:
         texts = [point.texts for point in self.points]
         return float(np.average(values, weights=texts))
+
+
+def show_nats(value: float) -> str:
+    """Four decimals; a negative number that rounds to zero has no sign."""
+    return f"{round(value, 4) + 0.0:.4f}"
 
 
 def exposure(

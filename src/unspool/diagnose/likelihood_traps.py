@@ -50,7 +50,7 @@ class LikelihoodTrap:
             f"{self.kinds[HUMAN].value:.2f} for human text, {self.kinds[SHUFFLED].value:.2f} shuffled"
         )
         if self.trapped:
-            return f"{summary}: likelihood trap, repetition is the most probable"
+            return f"{summary}: likelihood trap, repetition is more probable than human text"
         if self.kinds[HUMAN].value <= self.kinds[SHUFFLED].value:
             return f"{summary}: no verdict, the model does not distinguish these texts from shuffled ones"
         return f"{summary}: no likelihood trap, repetition is less probable than human text"

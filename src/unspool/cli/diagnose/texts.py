@@ -271,15 +271,18 @@ def measure_exposure(args: argparse.Namespace) -> Result:
 
 
 def _exposure_table(result: Exposure) -> Table:
+    from unspool.diagnose.exposure_bias import show_nats
+
     columns = ["gap", "perfect model"] if result.points[0].lost is None else ["lost", "own, if possible"]
     rows = []
     for point in result.points:
-        cells = [f"{point.gap:.4f}", f"{point.perfect:.4f}"]
+        cells = [show_nats(point.gap), show_nats(point.perfect)]
         if point.lost is not None:
-            cells = [f"{point.lost:.1%}", "–" if point.possible is None else f"{point.possible:.4f}"]
-        interval = "" if point.interval is None else f"{point.interval.low:.3f} to {point.interval.high:.3f}"
-        numbers = [str(point.length), f"{point.right:.4f}", f"{point.own:.4f}"]
-        rows.append([*numbers, *cells, f"{point.excess:.4f}", interval, str(point.texts)])
+            cells = [f"{point.lost:.1%}", "–" if point.possible is None else show_nats(point.possible)]
+        interval = point.interval
+        ends = "" if interval is None else f"{show_nats(interval.low)} to {show_nats(interval.high)}"
+        numbers = [str(point.length), show_nats(point.right), show_nats(point.own)]
+        rows.append([*numbers, *cells, show_nats(point.excess), ends, str(point.texts)])
     return Table(
         ["own tokens", "after right", "after own", *columns, "excess", "95 % interval", "texts"], rows
     )
