@@ -138,7 +138,7 @@ def peak_gigabytes(*options):
 def test_the_command_uses_the_stated_memory(guide):
     """Compared with a small model, because libraries differ between machines."""
     by_help, _, _ = stated(guide)
-    small = peak_gigabytes("--model", "bible")
+    small = min(peak_gigabytes("--model", "bible") for _ in range(2))  # the first run may compile kernels
     for how in ("float32", "int8", "stored"):
         options = ("--model", "smollm2", "--weights", how.replace(" ", "-"))
         expected = by_help["smollm2", how][1] - by_help["bible", "float32"][1]
