@@ -17,7 +17,7 @@ EXPECTED = {
     "certificates.py": "accepted",
     "train_a_translator.py": "Beam(5)",
     "see_exposure_bias.py": "16",
-    "serve_and_call.py": "king",
+    "serve_and_call.py": 'get_weather {"city": "Paris"}',
 }
 
 
