@@ -242,6 +242,20 @@ def test_many_columns_are_enclosed(monkeypatch, width):
     assert exists(W, p, 0.9, 0, rows, shift)
 
 
+@pytest.mark.parametrize("power", [8, 12, 16, 20])
+def test_the_error_of_the_inverse_is_bounded(power):
+    """Nearly all of the error of this inverse is in one row of E = I − AᵀR."""
+    A = np.eye(9)
+    A[1:, 0] = 1.3 * 2**power
+    top, R, theta = verifier._right_inverse(A, np.ones(9))
+    products = [
+        [sum(a * b for a, b in zip(left, right, strict=True)) for right in whole(R.T)]
+        for left in whole(A[top].T)
+    ]
+    norm = max(sum(abs((i == j) - x) for j, x in enumerate(row)) for i, row in enumerate(products))
+    assert norm <= theta < 1
+
+
 def test_few_columns_are_eliminated(monkeypatch):
     monkeypatch.setattr(verifier, "_right_inverse", lambda A, room: (None, None, np.inf))
     W, p, rows, shift = large(0, 8, 300)

@@ -120,6 +120,19 @@ def test_a_prompt_reuses_the_longest_cached_prefix(model):
     assert torch.equal(three.logp_NV, said(model, [1, 2, 3, 4, 8], [1, 2, 5, 8], [7, 8]))
 
 
+def test_rewound_tokens_are_not_in_the_prefix_cache(model):
+    batch = BatchScheduler(model, model.joining, cache_bytes=100)
+    ((_, a),) = batch.prefill([[[1, 2]]])
+    batch.extend([(a, tokens([3, 4]))])
+    batch.rewind(a, 2)
+    batch.extend([(a, tokens([5]))])
+    batch.release(a)
+    del a
+    ((step, _),) = batch.prefill([[[1, 2, 5, 6], [1, 2, 3, 4, 6]]])  # behind 125 and behind 12
+    assert torch.equal(step.logp_NV, said(model, [1, 2, 5, 6], [1, 2, 3, 4, 6]))
+    assert batch.shared_tokens == 3 + 2
+
+
 def test_cached_rows_are_evicted_when_memory_is_needed(model):
     batch = BatchScheduler(model, model.joining, cache_bytes=6)  # a table's token is a byte
     for prompt in ([1, 2, 3], [4, 5, 6], [1, 2, 3, 7]):  # the last one takes the first one's place

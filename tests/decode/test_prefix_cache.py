@@ -1,7 +1,7 @@
 import torch
 from hypothesis import given, strategies as st
 
-from unspool.decode.prefill import PrefixCache, Slot, SlotState, longest_match
+from unspool.decode.prefill import MAX_SEQUENCES, PrefixCache, Slot, SlotState, longest_match
 
 
 def test_longest_match_by_hand():
@@ -38,6 +38,15 @@ def test_the_least_recently_used_row_is_evicted_first_and_a_longer_row_replaces_
     assert [slot.rows for slot in cache.slots] == [[2], [1], [3]]
     cache.evict_until_fits(len)  # a byte for each
     assert [slot.rows for slot in cache.slots] == [[1], [3]]
+
+
+def test_the_cache_keeps_only_the_most_recently_used_sequences():
+    tokens = [[row] for row in range(MAX_SEQUENCES + 2)]
+    cache = PrefixCache(max_bytes=len(tokens))
+    for row in range(len(tokens)):
+        cache.insert(row, tokens)
+    cache.evict_until_fits(len)  # a byte for each, so that memory suffices for all
+    assert [slot.rows for slot in cache.slots] == [[row] for row in range(2, len(tokens))]
 
 
 def test_a_row_of_another_owner_is_not_replaced():

@@ -35,6 +35,17 @@ def test_the_bound_is_a_bound_and_tight_where_all_was_evaluated(model, white, di
             assert not upper.proved_Q[q]
 
 
+@pytest.mark.parametrize("c", [0.001, 0.003, 0.01, 0.03, 0.1])
+def test_the_bound_includes_the_rounding_of_float32_sums(model, factors, c):
+    work = factors(0, spread=1.0)  # flat, so that the tail counts
+    tokens = work.dist.order_N[:60]
+    upper = work.evaluator.bound(work.least_squares.solve(tokens), tokens, c)
+    summed = np.flatnonzero(upper.rows_Q == work.dist.vocabulary)
+    assert len(summed)
+    for q in summed:
+        assert upper.value_Q[q] >= exact_f(model, work.dist, upper.dual_MQ[:, q], tokens[q], c)
+
+
 def test_the_certificate_is_normalised(white, dist):
     tokens = dist.order_N[:5]
     lam = LeastSquares(white, dist).solve(tokens) * [1, 1e3, 1e-3, 7, 1e6]

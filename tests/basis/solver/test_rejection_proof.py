@@ -43,6 +43,18 @@ def test_multipliers_outside_the_box_prove_nothing(white, dist):
     assert low[0] < dist.p[tokens[0]]
 
 
+def test_multipliers_that_leave_the_box_by_less_than_the_margin_prove_nothing(white, dist):
+    token = dist.order_N[[60]]
+    metric, search = balanced(white, dist, 800, token, 0.5)
+    y, t = search.multipliers(np.arange(1)), TARGET_FACTOR * search.own_mass_Q
+    repair = MultiplierRepair(white, dist, metric)
+    (proof,), _ = repair.prove(y, t, token, 0.5)
+    least = (proof.shift_N / dist.p[proof.rows_N]).max()  # the least c whose box holds these shifts
+    for slope, is_proven in ((least * (1 + 1e-5), True), (least * (1 - 5e-7), False)):
+        (proof,), (low,) = repair.prove(y, t, token, slope)
+        assert (proof is not None) == (low > dist.p[token[0]]) == is_proven
+
+
 def test_an_infeasible_balance_is_not_reported_as_one(model, white, dist):
     """Two rows cannot balance a third one: nothing is proven, however small the repairs look."""
     metric = LewisMetric(white, dist, select_head(white, dist, 3))

@@ -326,12 +326,15 @@ def test_thousands_of_texts_share_the_reading_of_a_prompt_and_wait_their_turn():
         assert generate(LARGE, PROMPTS, Speculative(SMALL), batch_size=rows, **told) == want
 
 
-def test_the_same_seed_gives_the_same_text_in_any_company():
-    decoder = Speculative(SMALL, length=3)
+@pytest.mark.parametrize("draft", [SMALL, PromptLookup(2, 1)], ids=["model", "lookup"])
+def test_the_same_seed_gives_the_same_text_and_the_same_drafts_in_any_company(draft):
+    decoder = Speculative(draft, length=3)
     together = generate(LARGE, PROMPTS, decoder, max_new_tokens=12, n=2, seed=6)
+    # Some texts leave the batch before others.
+    assert len({out.stats["rounds"] for group in together for out in group}) > 1
     for prompt, group in zip(PROMPTS, together, strict=True):
         alone = generate(LARGE, prompt, decoder, max_new_tokens=12, n=2, seed=6)
-        assert [out.tokens for out in alone] == [out.tokens for out in group]
+        assert [(out.tokens, out.stats) for out in alone] == [(out.tokens, out.stats) for out in group]
     seeds = [generate(LARGE, PROMPTS[0], decoder, max_new_tokens=12, seed=seed).tokens for seed in range(5)]
     assert len(set(seeds)) > 2
 

@@ -95,6 +95,13 @@ def test_typical_by_hand():
         assert Typical(tau).keeps(TYPICAL_P)[0].nonzero()[:, 0].tolist() == kept
 
 
+def test_a_typical_mass_of_exactly_tau_is_enough():
+    # H = 1.75 log 2; |−log p − H| = 0.75, 0.25, 1.25, 1.25 times log 2: the second token is the most typical.
+    p = torch.tensor([[0.5, 0.25, 0.125, 0.125]]).log()
+    assert Typical(0.25).keeps(p).tolist() == [[False, True, False, False]]
+    assert Typical(0.75).keeps(p).tolist() == [[True, True, False, False]]
+
+
 def test_the_most_probable_token_may_go():
     assert not Typical(0.2).keeps(TYPICAL_P)[0, 0]
 
