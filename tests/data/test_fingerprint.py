@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -38,6 +39,23 @@ def test_a_text_counts_by_the_ids_it_gives() -> None:
     )
     codec = train_words(["a b"])
     assert encoded_store.hash_tokenizer(codec) != encoded_store.hash_tokenizer(replace(codec, literal=False))
+
+
+def test_every_setting_of_a_tokenizer_that_changes_ids_changes_its_hash() -> None:
+    plain = train_words(["a b"])
+    changes: list[dict[str, Any]] = [
+        {},
+        {"add_bos": True},
+        {"bos_id": 0},
+        {"eos_ids": frozenset({0})},
+        {"bos_token": "<unk>"},  # chat templates may write it
+        {"eos_token": "<unk>"},  # it chooses the end of training texts among eos_ids
+        {"chat_template": "{{ messages }}"},
+        {"literal": not plain.literal},
+        {"right_to_left": True},
+    ]
+    names = {encoded_store.hash_tokenizer(replace(plain, **change)) for change in changes}
+    assert len(names) == len(changes)
 
 
 def test_settings_count_with_their_kind() -> None:

@@ -290,7 +290,8 @@ def hash_tokenizer(tokenizer: Tokenizer) -> str:
     order = ["right to left"] if tokenizer.right_to_left else []
     template = [] if tokenizer.chat_template is None else [tokenizer.chat_template]
     ends = [tokenizer.bos_id, tokenizer.add_bos, sorted(tokenizer.eos_ids)]
-    return _digest([tokenizer.backend.to_str(), *ends, tokenizer.literal, *template, *order])
+    names = [tokenizer.bos_token, tokenizer.eos_token]
+    return _digest([tokenizer.backend.to_str(), *ends, *names, tokenizer.literal, *template, *order])
 
 
 def combine_hashes(*names: str) -> str:
