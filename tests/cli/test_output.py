@@ -1,3 +1,4 @@
+import errno
 import io
 import json
 import math
@@ -48,6 +49,14 @@ def test_what_cannot_be_written_to_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"there is no folder .*nowhere"):
         check_output(tmp_path / "nowhere" / "new.txt")
     assert not list(tmp_path.iterdir())
+
+
+def test_the_error_of_a_full_device_names_it():
+    with (
+        pytest.raises(OSError, match="No space left on device: '/dev/null'"),
+        reserve_file(Path("/dev/null")),
+    ):
+        raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_standard_output_where_no_path_is_given(capsys):

@@ -166,8 +166,12 @@ def open_output(path: Path | None) -> Iterator[TextIO]:
 @contextmanager
 def reserve_file(path: Path | None) -> Iterator[None]:
     """Raise before the work if `path` cannot be written to. Work that fails does not leave an empty file."""
-    if path is None or path.is_fifo() or path.is_char_device():  # opening a pipe waits for its reader
+    if path is None:
         yield
+        return
+    if path.is_fifo() or path.is_char_device():  # opening a pipe waits for its reader
+        with name_file_in_errors(path):
+            yield
         return
     _check_folder(path)
     existed = path.exists()
