@@ -1,4 +1,4 @@
-"""Lazy package exports: names that are imported on first use, so that importing the package is fast.
+"""Lazy imports: names of packages that are imported on first use, and optional dependencies.
 
     if TYPE_CHECKING:
         from unspool import evaluate as evaluate
@@ -91,3 +91,19 @@ def _names_of_package(package: str) -> list[str]:
     source = find_spec(package).loader.get_source(package)  # type: ignore[union-attr]
     imports = [node for node in ast.parse(source).body if isinstance(node, ast.ImportFrom)]
     return [alias.name for node in imports for alias in node.names]
+
+
+def import_optional(name: str, why: str, package: str, extra: str) -> Any:
+    """Import a module of an optional dependency, or raise an error that says how to install it."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name not in (name, name.partition(".")[0]):
+            raise
+        message = f"{why} needs {package}: pip install 'unspool[{extra}]'"
+        raise ModuleNotFoundError(message, name=error.name) from error
+
+
+def sacrebleu_metrics() -> Any:
+    """The module sacrebleu.metrics (BLEU, CHRF, TER)."""
+    return import_optional("sacrebleu.metrics", "A measure such as BLEU", "sacrebleu", "evaluate")

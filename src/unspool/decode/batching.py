@@ -7,10 +7,11 @@ collected; one row of an ended request may stay in the prefix cache.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any, Self
+from typing import Any
 from weakref import ref
 
 import torch
@@ -287,7 +288,25 @@ def _crop_attention(step: Step, columns: int | None) -> Step:
     return replace(step, attention=step.attention[:, :columns])
 
 
-class CachedPrefixModel(DelegatingModel):
+class SlotModel(DelegatingModel):
+    """A model whose states are rows of a slot; a subclass defines what it does with them."""
+
+    @property
+    def rewindable(self) -> Any:
+        return None if self.model.rewindable is None else self
+
+    @property
+    def prompt_reading(self) -> Any:
+        return None if self.model.prompt_reading is None else self
+
+    def step(self, state: SlotState, tokens_N: Tensor) -> tuple[Step, SlotState]:
+        return self.extend(state, tokens_N[:, None])
+
+    @abstractmethod
+    def extend(self, state: SlotState, tokens_NT: Tensor) -> tuple[Step, SlotState]: ...
+
+
+class CachedPrefixModel(SlotModel):
     """A model whose prompts reuse the KV cache of earlier ones.
 
         >>> model = CachedPrefixModel(model, 2**28)
@@ -306,14 +325,6 @@ class CachedPrefixModel(DelegatingModel):
         self.batch = BatchScheduler(model, model.joining, cache_bytes)
         self._last: Slot | None = None
 
-    @property
-    def rewindable(self) -> Self | None:
-        return None if self.model.rewindable is None else self
-
-    @property
-    def prompt_reading(self) -> Self | None:
-        return None if self.model.prompt_reading is None else self
-
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, SlotState]:
         """Read the part of the prompts that is not cached."""
         if self._last is not None:
@@ -328,9 +339,6 @@ class CachedPrefixModel(DelegatingModel):
         """`start` with the hidden states of the prompts, which are read completely."""
         hidden_MD, step, slot = self.batch.read_all(prompts)
         return hidden_MD, step, self._state_of(slot)
-
-    def step(self, state: SlotState, tokens_N: Tensor) -> tuple[Step, SlotState]:
-        return self.extend(state, tokens_N[:, None])
 
     def extend(self, state: SlotState, tokens_NT: Tensor) -> tuple[Step, SlotState]:
         self.batch.select(state.slot, state.rows)

@@ -146,7 +146,7 @@ class Prefill:
         slot.owner, slot.is_open = self.owner, self.is_open
         for prompt in self.prompts:
             prompt.slot = prompt.step = None
-        self.result = concatenate(steps), slot
+        self.result = Step.merge(steps, torch.cat), slot
         return slot
 
     def close(self, error: Exception | None = None) -> None:
@@ -230,15 +230,3 @@ def first_fitting(prefills: Sequence[Prefill], max_tokens: int) -> list[Prefill]
     totals = accumulate(prefill.size for prefill in prefills)
     count = sum(total <= max_tokens for total in totals)
     return list(prefills[: max(1, count)])
-
-
-def concatenate(steps: Sequence[Step]) -> Step:
-    if len(steps) == 1:
-        return steps[0]
-
-    def part(name: str) -> Tensor | None:
-        values = [getattr(step, name) for step in steps]
-        return None if values[0] is None else torch.cat(values)
-
-    others = {name: part(name) for name in ("hidden_ND", "attention", "score_NV", "exits_NEV", "log_norm_N")}
-    return Step(torch.cat([step.logp_NV for step in steps]), **others)

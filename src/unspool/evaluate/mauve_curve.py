@@ -36,6 +36,7 @@ from unspool.decode.lockstep import check_model
 from unspool.evaluate.diversity import check_texts
 from unspool.evaluate.teacher_forcing import token_ids
 from unspool.interfaces import StepModel
+from unspool.lazy import import_optional
 
 MIN_TEXTS = 300
 CLUSTERINGS = 5
@@ -175,10 +176,7 @@ def mauve(
     clusters = as_int("clusters", clusters, at_least=2, advice="One for every ten texts is usual.")
     if clusters > smaller:
         raise ValueError(f"clusters is {clusters}, but must be 2 … {smaller}, the size of the smaller set")
-    try:
-        from mauve import compute_mauve
-    except ImportError as error:
-        raise ImportError("MAUVE needs the package mauve-text: pip install 'unspool[mauve]'") from error
+    compute_mauve = import_optional("mauve", "MAUVE", "mauve-text", "mauve").compute_mauve
     results = []
     with _allow_small_clusters():
         for clustering_seed in range(seed, seed + clusterings):

@@ -23,7 +23,7 @@ import numpy as np
 from unspool.arguments import as_int
 from unspool.evaluate.diversity import Tokens, check_texts, ngrams
 from unspool.evaluate.significance import SummedMeasure, ratio_of
-from unspool.optional_metrics import sacrebleu_metrics
+from unspool.lazy import sacrebleu_metrics
 
 
 @dataclass(frozen=True)

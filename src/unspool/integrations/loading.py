@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from unspool.config import find_word
 from unspool.engine.engine_choice import ENGINES
-from unspool.lazy import gc_paused
+from unspool.lazy import gc_paused, import_optional
 from unspool.models.loading.config_reader import UnsupportedModelError
 from unspool.models.loading.model_names import check_name, gguf_path, huggingface_folder, load as load_native
 from unspool.models.loading.weights import DTYPES, parse_device, parse_dtype, parse_weights
@@ -161,14 +161,7 @@ class OptionalPackage:
 
     def imported(self, why: str) -> Any:
         """Import the module; ImportError with the install command if it is missing or too old."""
-        try:
-            module = importlib.import_module(self.module)
-        except ModuleNotFoundError as error:
-            if error.name != self.module:
-                raise
-            raise ModuleNotFoundError(
-                f"{why} needs {self.distribution}: pip install 'unspool[{self.extra}]'", name=self.module
-            ) from error
+        module = import_optional(self.module, why, self.distribution, self.extra)
         version = self._version(module)
         if _release(version) < self.min_version:
             min_version = ".".join(map(str, self.min_version))

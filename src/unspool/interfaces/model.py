@@ -39,6 +39,14 @@ class Step:
         parts = (self.hidden_ND, self.attention, self.score_NV, self.exits_NEV, self.log_norm_N)
         return Step(change(self.logp_NV), *(None if part is None else change(part) for part in parts))
 
+    @classmethod
+    def merge(cls, steps: Sequence[Step], join: Callable[[list[Tensor]], Tensor]) -> Step:
+        """Join the tensors of several Steps; one that is missing in any of them is left out."""
+        if len(steps) == 1:
+            return steps[0]
+        parts = ([getattr(step, name) for step in steps] for name in cls.__slots__)
+        return cls(*(None if any(part is None for part in own) else join(own) for own in parts))  # type: ignore[arg-type]
+
     def select(self, rows_M: Tensor) -> Step:
         """Reorder, repeat or drop rows."""
         return self.map(lambda part: part.index_select(0, rows_M))

@@ -25,7 +25,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unspool.decode.prefill import concatenate
 from unspool.interfaces import Step
 
 
@@ -108,7 +107,7 @@ class TorchBatching:
                     rows[place] = row
             order += members
         back_M = torch.tensor(order, device=self._model.device).argsort()
-        return concatenate(steps).select(back_M), TorchRows(tuple(rows))
+        return Step.merge(steps, torch.cat).select(back_M), TorchRows(tuple(rows))
 
     def bytes_held(self, state: Any, rows_M: Tensor) -> int:
         rows = _rows_of(state)

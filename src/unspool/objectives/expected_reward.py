@@ -29,9 +29,9 @@ from unspool.config import unknown
 from unspool.data.batch import Batch
 from unspool.decode.search import Greedy, Sample
 from unspool.interfaces import Clock, Loss, PreparedLoss, Trainable
+from unspool.lazy import sacrebleu_metrics
 from unspool.objectives.cross_entropy import target_logp
 from unspool.objectives.rollouts import RolloutObjective, empty_loss, make_prompts, rollout_batch, tensor_like
-from unspool.optional_metrics import sacrebleu_metrics
 from unspool.plugins import import_object, is_plugin, one_line
 
 Reward = Callable[[str, str], float]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from unspool.arguments import shown
+from unspool.lazy import import_optional
 
 INK, SOFT, BLUE, ORANGE, RED, GREEN = "#222222", "#8a8a8a", "#2471a3", "#e67e22", "#c0392b", "#1e8449"
 
@@ -19,11 +20,9 @@ SUFFIXES = (".svg", ".png", ".pdf")
 def canvas(path: str | Path, width: float, height: float) -> Iterator[Any]:
     """Yield a matplotlib Figure of this size in inches; save it to `path` at the end of the block."""
     path = figure_path(path)
-    try:
-        import matplotlib as mpl
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("figures need matplotlib: pip install 'unspool[figures]'") from error
+    Figure = import_optional("matplotlib.figure", "A figure", "matplotlib", "figures").Figure
+    import matplotlib as mpl
+
     # Text as outlines looks the same everywhere; a fixed salt and no date make the file reproducible.
     style = {"svg.fonttype": "path", "svg.hashsalt": "unspool", "font.size": 9, "font.family": "DejaVu Sans"}
     style |= {"axes.spines.right": False, "axes.spines.top": False, "axes.labelcolor": INK}

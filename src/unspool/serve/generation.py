@@ -39,22 +39,21 @@ from unspool.serve.requests import (
 from unspool.tokenization.tool_calls import END_THINK, THINK, ToolFormat, tool_format
 
 UNLIMITED = 1 << 30
-Fields = DecodingFields
 
 
-def _dry(fields: Fields) -> Transform | None:
+def _dry(fields: DecodingFields) -> Transform | None:
     if fields.dry_penalty_last_n == 0:
         return None
     last = None if fields.dry_penalty_last_n < 0 else fields.dry_penalty_last_n
     return us.DRY(fields.dry_multiplier, fields.dry_base, fields.dry_allowed_length, last=last)
 
 
-def _dynamic_temperature(fields: Fields) -> Transform:
+def _dynamic_temperature(fields: DecodingFields) -> Transform:
     low, high = fields.temperature - fields.dynatemp_range, fields.temperature + fields.dynatemp_range
     return us.decode.DynamicTemperature(max(0.01, low), high, fields.dynatemp_exponent)
 
 
-def _xtc(fields: Fields) -> Transform | None:
+def _xtc(fields: DecodingFields) -> Transform | None:
     return None if fields.xtc_threshold > 0.5 else us.XTC(fields.xtc_threshold, fields.xtc_probability)
 
 
@@ -83,7 +82,7 @@ TRANSFORMS: dict[str, tuple[Sequence[Any], Callable[[Any], Transform | None]]] =
 """Field → its values without an effect, and its transform; transforms are applied in this order."""
 
 
-def decoder_of(fields: Fields, last: Sequence[Transform] = ()) -> Decoder:
+def decoder_of(fields: DecodingFields, last: Sequence[Transform] = ()) -> Decoder:
     """The decoder that the fields describe: biases and penalties, temperature, truncation, then `last`."""
     if fields.decoder is not None:
         others = [name for name in (*TRANSFORMS, "num_beams") if name in fields.model_fields_set]

@@ -23,8 +23,7 @@ from weakref import WeakSet
 import torch
 from torch import Tensor
 
-from unspool.decode.batching import BatchScheduler
-from unspool.decode.lockstep import DelegatingModel
+from unspool.decode.batching import BatchScheduler, SlotModel
 from unspool.decode.prefill import Prefill, Prompts, SlotState, first_fitting
 from unspool.decode.run import Run
 from unspool.decode.search import Greedy, Sample
@@ -91,7 +90,7 @@ class BatchCall(ModelCall):
     work: Callable[[Any], Any]
 
 
-class SharedModel(DelegatingModel):
+class SharedModel(SlotModel):
     """The model of one request."""
 
     def __init__(
@@ -105,14 +104,6 @@ class SharedModel(DelegatingModel):
         self.cached_tokens = 0
         """Prompt tokens that were found in the prefix cache."""
         self._last_step: Step | None = None
-
-    @property
-    def rewindable(self) -> Self | None:
-        return None if self.model.rewindable is None else self
-
-    @property
-    def prompt_reading(self) -> Self | None:
-        return None if self.model.prompt_reading is None else self
 
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, SlotState]:
         """Read the prompts, batched with those of other requests."""
@@ -140,9 +131,6 @@ class SharedModel(DelegatingModel):
             step = read.map(lambda part_M: part_M[-1:])
         return torch.cat(parts), step, state
 
-    def step(self, state: SlotState, tokens_N: Tensor) -> tuple[Step, SlotState]:
-        return self.extend(state, tokens_N[:, None])
-
     def extend(self, state: SlotState, tokens_NT: Tensor) -> tuple[Step, SlotState]:
         """Append T tokens to every row, in chunks."""
         width, steps = max(1, PREFILL_CHUNK // max(1, len(state.rows))), list[Step]()
@@ -150,7 +138,12 @@ class SharedModel(DelegatingModel):
             steps.append(self._call(DecodeCall(self, state.slot, state.rows, part_NT)))
             state = self._renumbered(state)
         self._last_step = steps[-1]
-        return _concatenate_tokens(steps, len(tokens_NT)), state
+        rows = len(tokens_NT)
+
+        def join(parts: list[Tensor]) -> Tensor:
+            return torch.cat([part.view(rows, -1, *part.shape[1:]) for part in parts], dim=1).flatten(0, 1)
+
+        return Step.merge(steps, join), state
 
     def rewind(self, state: SlotState, tokens: int) -> SlotState:
         def remove(batch: Any) -> None:
@@ -221,17 +214,6 @@ class SharedModel(DelegatingModel):
     @staticmethod
     def _renumbered(state: SlotState) -> SlotState:
         return SlotState(state.slot, tuple(range(len(state.rows))))
-
-
-def _concatenate_tokens(steps: Sequence[Step], rows: int) -> Step:
-    if len(steps) == 1:
-        return steps[0]
-    parts: dict[str, Tensor | None] = {}
-    for name in ("logp_NV", "hidden_ND", "log_norm_N"):
-        values = [getattr(step, name) for step in steps]
-        views = [value.view(rows, -1, *value.shape[1:]) for value in values if value is not None]
-        parts[name] = torch.cat(views, dim=1).flatten(0, 1) if len(views) == len(steps) else None
-    return Step(**parts)  # type: ignore[arg-type]
 
 
 T = TypeVar("T")

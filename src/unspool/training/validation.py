@@ -21,8 +21,8 @@ import torch
 from unspool.decode.generate import generate
 from unspool.decode.search.masked_decoding import MaskPredict
 from unspool.decode.search.sampling import Greedy
+from unspool.lazy import sacrebleu_metrics
 from unspool.objectives.cross_entropy import CrossEntropy
-from unspool.optional_metrics import sacrebleu_metrics
 from unspool.plugins import import_object, one_line
 from unspool.training.forward_pass import autocast, derive_seed, row_seeds
 from unspool.training.run_state import Run

@@ -1,5 +1,5 @@
-import builtins
 import math
+import sys
 from collections import Counter
 from dataclasses import replace
 
@@ -348,13 +348,6 @@ def test_the_same_text_is_read_once():
 
 
 def test_a_missing_package_is_reported(monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *rest):
-        if name == "llguidance":
-            raise ImportError(name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ImportError, match=r"needs the package llguidance: pip install 'unspool\[grammar\]'"):
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    with pytest.raises(ImportError, match=r"needs llguidance: pip install 'unspool\[grammar\]'"):
         import_llguidance()

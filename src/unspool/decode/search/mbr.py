@@ -27,7 +27,7 @@ from unspool.arguments import Checked, as_number, function_of, integer, set_fiel
 from unspool.decode.hypothesis import Hypothesis, Job, SearchStep
 from unspool.decode.search.sampling import Sample
 from unspool.interfaces import Decoder, StepModel
-from unspool.optional_metrics import sacrebleu_metrics
+from unspool.lazy import sacrebleu_metrics
 
 Utility = Callable[[Any, Any], float]
 """The quality of a hypothesis, given a reference: two strings, or two tuples of token ids."""

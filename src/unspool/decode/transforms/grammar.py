@@ -39,14 +39,11 @@ from unspool.arguments import items, set_fields, shown
 from unspool.decode.hypothesis import Hypothesis, Job
 from unspool.decode.transforms.scores import cut, peaks
 from unspool.interfaces import Step, StepModel, TokenizerLike
+from unspool.lazy import import_optional
 
 
 def import_llguidance() -> Any:
-    try:
-        import llguidance
-    except ImportError as error:
-        raise ImportError("Grammar needs the package llguidance: pip install 'unspool[grammar]'") from error
-    return llguidance
+    return import_optional("llguidance", "Grammar", "llguidance", "grammar")
 
 
 MAX_LEXER_STATES = 50_000

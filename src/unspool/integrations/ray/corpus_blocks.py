@@ -16,6 +16,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from unspool.lazy import import_optional
+
 PARQUET = ".parquet"
 SUFFIXES = (".jsonl", ".ndjson", PARQUET)
 _LINE_BREAK = re.compile(r"\r\n|\n|\r")
@@ -124,10 +126,7 @@ def _parquet_blocks(path: Path, rows: int) -> Iterator[BlockRange]:
 
 
 def _parquet(path: str) -> Any:
-    try:
-        import pyarrow.parquet as parquet
-    except ImportError as error:
-        raise ImportError("Parquet needs the package pyarrow: pip install 'unspool[ray]'") from error
+    parquet = import_optional("pyarrow.parquet", "Parquet", "pyarrow", "ray")
     try:
         return parquet.ParquetFile(path)
     except ValueError as error:  # errors of pyarrow are ValueErrors

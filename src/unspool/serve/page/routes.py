@@ -182,7 +182,7 @@ class LabRoutes:
             with self._drawing:
                 return {"svg": figure_svg(finding)}
         except ImportError as error:
-            raise ApiError(503, "figures need matplotlib: pip install unspool[figures]") from error
+            raise ApiError(503, str(error)) from error
 
 
 # ---- views of a model
