@@ -7,7 +7,7 @@ from unspool.decode.hypothesis import Job, Ranked
 from unspool.decode.output import Piece
 from unspool.serve.api_error import ApiError, error_record
 from unspool.serve.requests import CompletionRequest
-from unspool.serve.response_builders import ChatBuilder, Choice, CompletionBuilder, StartedGeneration
+from unspool.serve.response_builders import ChatBuilder, CompletionBuilder, StartedGeneration, join_pieces
 from unspool.serve.response_models import Completion, ErrorResponse
 from unspool.tokenization.vocabulary import train_bpe
 
@@ -26,12 +26,11 @@ class Letters:
         return None if token == 2 else bytes([200 + token])
 
 
-def test_a_choice_grows():
-    choice = Choice()
-    choice.add(PIECE)
-    choice.add(Piece("c", (2,), 0, 0, "eos", (-1.5,)))
-    assert (choice.text, choice.tokens, choice.finish_reason) == ("abc", [0, 1, 2], "eos")
-    assert Choice(logps=[-0.5, -1.5]).mean_logp == -1
+def test_pieces_of_a_text_are_joined():
+    whole = join_pieces([PIECE, Piece("c", (2,), 0, 0, "eos", (-1.5,), (), (Ranked((), ()),))])
+    assert (whole.text, whole.tokens, whole.finish_reason) == ("abc", (0, 1, 2), "eos")
+    assert whole.logps[1:] == (-0.5, -1.5)
+    assert len(whole.ranked) == 3
 
 
 def builder_of(kind, tokenizer=None, alternatives=None, prompt=(0,)):

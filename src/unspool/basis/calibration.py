@@ -117,14 +117,12 @@ class ExactVerdicts:
     test: BasisTest
     p_NV: Array
     distribution_Q: Indices
-    """The index of each token's distribution."""
     tau_Q: Array
     token_Q: Indices
     scaled_Q: Array
     """κ·p̂ᵢ."""
     accepted_Q: Mask
     undecided: int = 0
-    """The number of other tokens that the test left undecided."""
 
     def calibrate(self, *, fit: float = 0.5, lengths: bool = True) -> Calibration:
         """Fit g to the first share `fit` of the distributions, and measure it on the others."""

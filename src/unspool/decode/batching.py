@@ -261,7 +261,6 @@ class BatchScheduler:
         self.read_tokens += sum(map(len, prompts))
 
     def _add_slots(self, sizes: Sequence[int], step: Step) -> list[Slot]:
-        """Create slots for the last rows."""
         columns = None if step.attention is None else step.attention.shape[1]
         first, slots = len(self._tokens) - sum(sizes), []
         for size in sizes:

@@ -295,7 +295,6 @@ class Ensemble(Lockstep):
     weights: tuple[float, ...] | None = None
     """One for each model, up to a factor; None for equal weights."""
     mean: str = "probability"
-    """What is averaged: "probability" or "log_probability"."""
 
     def __post_init__(self) -> None:
         set_fields(self, models=items("Ensemble.models", self.models, "a list of models"))

@@ -50,8 +50,7 @@ class Hypothesis:
     def extend(
         self, token: int, logp: float, score: float, job: Job, ranked: Ranked | None = None
     ) -> Hypothesis:
-        """Append a token; the result has a finish_reason if the token, the text, the limit or the stop
-        condition ends it."""
+        """Append a token; a finish_reason is set if the token, the text, the limit or a condition ends it."""
         if math.isnan(logp) or math.isnan(score):
             raise ValueError(
                 f"token {token} after {len(self.tokens)} new ones has a log-probability or score of NaN: "

@@ -163,16 +163,14 @@ class BasisAware(Checked):
     tau: float | TauRule = 0.1
     """Tokens at least this probable are not tested; or a rule that gives τ for each row."""
     rank: int | Literal["auto"] | None = "auto"
-    """Number of directions of W in the test (None: all): more accept more and cost more. "auto" is 20, or the
-    width of the model if that is smaller."""
+    """Directions of W in the test (None: all): more accept more and cost more. "auto" is 20, or the width."""
     on: Literal["model", "processed"] = "model"
     """The tested probabilities: the model's, or those after earlier transforms."""
     retries: int = integer(100, at_least=1, advice="100 is plenty.")
     exact_up_to: int = integer(2048, at_least=0, advice="2048 is affordable on a CPU.")
     """Maximum rank of exact tests; above it a test takes seconds, and the κ rule decides, without a proof."""
     rule: KappaRule | None = None
-    """The κ rule of this model (see `BasisTest.calibrate_kappa`); None: `KappaRule.typical`, fitted on
-    another."""
+    """The κ rule of this model (`BasisTest.calibrate_kappa`); None: `KappaRule.typical`, of another model."""
     budget: float | None = number(
         DEFAULT_BUDGET, above=0, optional=True, advice=f"{DEFAULT_BUDGET:g} is a second; None is no limit."
     )

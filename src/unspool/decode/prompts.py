@@ -98,7 +98,6 @@ def check_ids(vocab_size: int, ids: Sequence[int], name: str) -> None:
 
 
 def _plain(prompts: Any) -> Any:
-    """Convert an array or a tensor to lists."""
     return prompts.tolist() if getattr(prompts, "ndim", 0) > 0 else prompts
 
 

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 
 class Feed(Protocol):
-    """An endless sequence of batches, each a pure function of its number, so that a run can resume
-    anywhere."""
+    """An endless sequence of batches, each a pure function of its number, so that a run can resume."""
 
     @property
     def per_epoch(self) -> int:
@@ -88,8 +87,7 @@ class Loss:
     total: Tensor
     weight: float
     stats: Mapping[str, float] = field(default_factory=dict)
-    """Other sums over the same batch ("nll" for the perplexity), divided by the same weight. Their names
-    depend only on the clock."""
+    """Other sums ("nll"), divided by the same weight. Their names depend only on the clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +95,6 @@ class PreparedLoss:
     """A loss whose weight is known before the training pass."""
 
     weight: float
-    """The weight of the Loss."""
     compute: Callable[[Any], Loss]
     """Computes the Loss from the model, or from a shared pass over it."""
 

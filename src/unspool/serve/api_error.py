@@ -12,19 +12,14 @@ from starlette.exceptions import HTTPException
 from unspool.errors import message_line
 
 ERROR_TYPES = {
-    400: "invalid_request_error",
     401: "authentication_error",
-    404: "not_found_error",
     403: "permission_error",
-    405: "invalid_request_error",
+    404: "not_found_error",
     408: "timeout_error",
-    413: "invalid_request_error",
     429: "rate_limit_error",
     503: "service_unavailable_error",
     504: "timeout_error",
 }
-
-
 MAX_MESSAGE = 400
 """Length of a message. A message quotes at most 200 characters of a request."""
 FIELD_ERRORS: dict[str, str] = {
@@ -101,7 +96,7 @@ def invalid_fields(errors: Sequence[Mapping[str, Any]]) -> ApiError:
 
 
 def error_record(error: ApiError) -> dict[str, dict[str, str | None]]:
-    kind = ERROR_TYPES.get(error.status, "server_error")
+    kind = ERROR_TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "server_error")
     return {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}}
 
 

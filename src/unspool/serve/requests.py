@@ -451,4 +451,3 @@ class Limits:
     prompt_tokens: int = 32_768
     """Tokens per prompt, if the context of the model is larger."""
     seconds: float = 600.0
-    """Seconds per request."""

@@ -6,10 +6,9 @@ import math
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any, ClassVar
 
-from unspool.decode.hypothesis import Ranked
 from unspool.decode.output import Piece
 from unspool.interfaces import Detokenizer, TokenizerLike
 from unspool.serve.api_error import ApiError, error_record
@@ -26,27 +25,15 @@ Key = tuple[int, int]
 """The number of a prompt, and of one of its texts."""
 
 
-@dataclass
-class Choice:
-    """One text, collected from pieces."""
-
-    text: str = ""
-    tokens: list[int] = field(default_factory=list)
-    logps: list[float] = field(default_factory=list)
-    ranked: list[Ranked] = field(default_factory=list)
-    finish_reason: str | None = None
-
-    def add(self, piece: Choice | Piece) -> None:
-        self.text += piece.text
-        self.tokens += piece.tokens
-        self.logps += piece.logps
-        self.ranked += piece.ranked
-        self.finish_reason = piece.finish_reason or self.finish_reason
-
-    @property
-    def mean_logp(self) -> float:
-        """The mean log-probability of its tokens; best_of ranks by it."""
-        return math.fsum(self.logps) / max(1, len(self.logps))
+def join_pieces(pieces: Sequence[Piece]) -> Piece:
+    """One piece with the text and the tokens of several."""
+    return replace(
+        pieces[-1],
+        text="".join(piece.text for piece in pieces),
+        tokens=tuple(token for piece in pieces for token in piece.tokens),
+        logps=tuple(logp for piece in pieces for logp in piece.logps),
+        ranked=tuple(ranked for piece in pieces for ranked in piece.ranked),
+    )
 
 
 class CompletionBuilder:
@@ -71,7 +58,7 @@ class CompletionBuilder:
         self._tokenizer, self._alternatives, self._echo = tokenizer, alternatives, echo
         identity = self.names[2] + secrets.token_hex(12)
         self._shared = {"id": identity, "created": int(time.time()), "model": body.model}
-        self._choices: dict[Key, Choice] = {}
+        self._choices: dict[Key, list[Piece]] = {}
         self._detokenizers: dict[Key, Detokenizer] = {}
 
     def start(self, started: StartedGeneration) -> None:
@@ -79,17 +66,16 @@ class CompletionBuilder:
 
     def add(self, piece: Piece) -> None:
         """Collect a piece for the complete response."""
-        self._choices.setdefault((piece.request, piece.sample), Choice()).add(piece)
+        self._choices.setdefault((piece.request, piece.sample), []).append(piece)
 
     def response(self) -> dict[str, Any]:
         choices = []
         for request in range(len(self._job.prompts)):
-            texts = [self._choices[key] for key in sorted(self._choices) if key[0] == request]
+            texts = [join_pieces(self._choices[key]) for key in sorted(self._choices) if key[0] == request]
             if len(texts) > self.body.n:
-                texts = sorted(texts, key=lambda text: -text.mean_logp)[: self.body.n]
-            for sample, text in enumerate(texts or [Choice(finish_reason="length")] * self.body.n):
-                whole = self._prompt(request)
-                whole.add(text)
+                texts = sorted(texts, key=lambda text: -_mean(text.logps))[: self.body.n]
+            for sample, text in enumerate(texts or [Piece("", (), request, 0, "length")] * self.body.n):
+                whole = join_pieces([*self._prompt(request), text])
                 choices.append(self._record((request, sample), whole, self._whole((request, sample), whole)))
         return {**self._shared, "object": self.names[0], "choices": choices, "usage": self.usage()}
 
@@ -97,7 +83,8 @@ class CompletionBuilder:
         """The first chunks of a stream: they repeat the prompts, if the request asks for an echo."""
         for request in range(len(self._job.prompts)) if self._echo else ():
             for sample in range(self.body.n):
-                yield from self._chunks((request, sample), self._prompt(request))
+                for piece in self._prompt(request):
+                    yield from self._chunks((request, sample), piece)
 
     def chunks(self, piece: Piece) -> Iterator[dict[str, Any]]:
         yield from self._chunks((piece.request, piece.sample), piece)
@@ -116,20 +103,20 @@ class CompletionBuilder:
         total = prompt + self.new_tokens
         return {"prompt_tokens": prompt, "completion_tokens": self.new_tokens, "total_tokens": total}
 
-    def _whole(self, key: Key, text: Choice) -> dict[str, Any]:
+    def _whole(self, key: Key, text: Piece) -> dict[str, Any]:
         if not self._show_prompt_logprobs or self._tokenizer is None:
             return {"text": text.text}
         return {"text": text.text, "prompt_logprobs": _prompt_logprobs(self._tokenizer, self._scored[key[0]])}
 
-    def _delta(self, key: Key, piece: Choice | Piece) -> dict[str, Any] | None:  # noqa: ARG002
+    def _delta(self, key: Key, piece: Piece) -> dict[str, Any] | None:  # noqa: ARG002
         """The text of a choice of a chunk; None if there is nothing to send yet."""
         return {"text": piece.text}
 
-    def _finish_reason(self, key: Key, piece: Choice | Piece) -> str | None:  # noqa: ARG002
+    def _finish_reason(self, key: Key, piece: Piece) -> str | None:  # noqa: ARG002
         return FINISH_REASONS[piece.finish_reason]
 
     def _logprobs(
-        self, tokenizer: TokenizerLike, piece: Choice | Piece, count: int, offsets: list[int]
+        self, tokenizer: TokenizerLike, piece: Piece, count: int, offsets: list[int]
     ) -> dict[str, Any]:
         """Parallel lists, one entry per token, with `count` alternatives as a mapping."""
         texts, tops = [tokenizer.show(token) for token in piece.tokens], []
@@ -141,14 +128,14 @@ class CompletionBuilder:
         logprobs = [_number(logp) for logp in piece.logps]
         return {"tokens": texts, "token_logprobs": logprobs, "top_logprobs": tops, "text_offset": offsets}
 
-    def _chunks(self, key: Key, piece: Choice | Piece) -> Iterator[dict[str, Any]]:
+    def _chunks(self, key: Key, piece: Piece) -> Iterator[dict[str, Any]]:
         delta = self._delta(key, piece)
-        self._choices.setdefault(key, Choice())
+        self._choices.setdefault(key, [])
         if delta is not None:
             choices = [self._record(key, piece, delta)]
             yield {**self._shared, "object": self.names[1], "choices": choices}
 
-    def _record(self, key: Key, piece: Choice | Piece, text: dict[str, Any]) -> dict[str, Any]:
+    def _record(self, key: Key, piece: Piece, text: dict[str, Any]) -> dict[str, Any]:
         logprobs = None
         if self._alternatives is not None and self._tokenizer is not None:
             offsets = self._offsets(self._tokenizer, key, piece.tokens)
@@ -168,14 +155,14 @@ class CompletionBuilder:
             self._detokenizers[key] = self._detokenizers[key].push(token)
         return offsets
 
-    def _prompt(self, request: int) -> Choice:
+    def _prompt(self, request: int) -> list[Piece]:
         """The echoed prompt; empty without an echo."""
-        prompt = Choice()
-        if self._echo and self._scored:
-            prompt.add(self._scored[request])
-        elif self._echo and self._tokenizer is not None:
-            prompt.text = self._tokenizer.decode(self._job.prompts[request])
-        return prompt
+        if not self._echo:
+            return []
+        if self._scored:
+            return [self._scored[request]]
+        text = "" if self._tokenizer is None else self._tokenizer.decode(self._job.prompts[request])
+        return [Piece(text, (), request, 0, None)]
 
 
 class ChatBuilder(CompletionBuilder):
@@ -196,7 +183,7 @@ class ChatBuilder(CompletionBuilder):
             )
         return self._parsers[key].feed(text, is_last)
 
-    def _whole(self, key: Key, text: Choice) -> dict[str, Any]:
+    def _whole(self, key: Key, text: Piece) -> dict[str, Any]:
         parts = self.parse(key, text.text, is_last=True)
         message: dict[str, Any] = {"role": "assistant", "content": parts.content, "refusal": None}
         if parts.reasoning:
@@ -205,7 +192,7 @@ class ChatBuilder(CompletionBuilder):
             message |= {"content": parts.content or None, "tool_calls": list(map(_tool_call, parts.calls))}
         return {"message": message}
 
-    def _delta(self, key: Key, piece: Choice | Piece) -> dict[str, Any] | None:
+    def _delta(self, key: Key, piece: Piece) -> dict[str, Any] | None:
         parts = self.parse(key, piece.text, is_last=piece.finish_reason is not None)
         delta: dict[str, Any] = {} if key in self._choices else {"role": "assistant", "content": ""}
         if parts.content:
@@ -217,14 +204,14 @@ class ChatBuilder(CompletionBuilder):
         is_needed = delta or piece.finish_reason or self._alternatives is not None
         return {"delta": delta} if is_needed else None
 
-    def _finish_reason(self, key: Key, piece: Choice | Piece) -> str | None:
+    def _finish_reason(self, key: Key, piece: Piece) -> str | None:
         reason = FINISH_REASONS[piece.finish_reason]
         return "tool_calls" if reason == "stop" and self._parsers[key].calls else reason
 
     def _logprobs(
         self,
         tokenizer: TokenizerLike,
-        piece: Choice | Piece,
+        piece: Piece,
         count: int,
         offsets: list[int],  # noqa: ARG002
     ) -> dict[str, Any]:
@@ -242,8 +229,12 @@ class ChatBuilder(CompletionBuilder):
         return {"content": content, "refusal": None}
 
 
-def _ranked(piece: Choice | Piece, place: int, count: int) -> Sequence[tuple[int, float]]:
+def _ranked(piece: Piece, place: int, count: int) -> Sequence[tuple[int, float]]:
     return piece.ranked[place].model[:count] if place < len(piece.ranked) else ()
+
+
+def _mean(logps: Sequence[float]) -> float:
+    return math.fsum(logps) / max(1, len(logps))
 
 
 def _number(logp: float) -> float | None:

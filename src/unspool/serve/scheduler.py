@@ -220,7 +220,6 @@ T = TypeVar("T")
 WAIT_SHARE = 0.5
 """How long to wait for requests that are choosing a token, as a share of the last step's time."""
 PROBE_SECONDS = 30.0
-"""Time limit of the check that /health makes."""
 
 
 def _result_or_error(function: Callable[..., T], *args: Any) -> T | Exception:

@@ -161,7 +161,6 @@ class WhitenedMatrix:
     max_abs_M: Array
     max_row_norm: float
     norm_V: Array = field(repr=False)
-    """‖xⱼ‖ of every row."""
     is_derived: bool
     """False if `weight` is W itself."""
 

@@ -46,8 +46,7 @@ from unspool.interfaces import Step, StepModel, Transform
 
 @dataclass(frozen=True, slots=True)
 class BeamScores:
-    """The scores of one step for all beams; the rows of each beam are contiguous, in the order of the
-    beams."""
+    """The scores of one step for all beams, with the rows of one beam after those of the other."""
 
     step: Step
     scores_NV: Tensor
@@ -155,8 +154,7 @@ def _has_stopped(request: Sequence[BeamState]) -> bool:
 
 
 def _changed_rows(live: Sequence[BeamItem], step: Step, first: int = 0) -> Tensor | None:
-    """The rows that the live hypotheses continue, counted from `first`; None if they are all rows in
-    order."""
+    """The rows that the live hypotheses continue, counted from `first`; None if all rows stay in order."""
     rows = [item.row - first for item in live]
     if rows == list(range(len(step.logp_NV))):
         return None
@@ -248,8 +246,7 @@ class DiverseBeam(BeamSearch):
         return run_beams(model, job, requests, self._grow)
 
     def _grow(self, inputs: BeamScores, beams: Sequence[_Group]) -> None:
-        """Let the groups of every request choose in turn, with penalties for the choices of earlier
-        groups."""
+        """Let the groups of every request choose in turn, with penalties for earlier choices."""
         taken: dict[int, list[int]] = {beam.request: [] for beam in beams}
         for place in range(self.groups):
             group = [beam for beam in beams if beam.place == place]

@@ -16,6 +16,7 @@ from numbers import Real
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypedDict, Unpack
 
 from unspool.arguments import Checked, function_of, integer, number, set_fields, shown
+from unspool.config import unknown
 from unspool.decode.hypothesis import Hypothesis, Job, Ranked
 from unspool.decode.ranking import BeamStatus, Coverage, LengthPenalty, Proved, Stop, Sum
 from unspool.decode.search.candidates import Candidate
@@ -92,12 +93,9 @@ class BeamSearch:
     options: BeamOptions
 
     def __init__(self, width: int, *transforms: Transform, **keywords: Unpack[BeamKeywords]) -> None:
-        unknown = [name for name in keywords if name not in BeamKeywords.__annotations__]
-        if unknown:
-            raise TypeError(
-                f"{type(self).__name__} has no option {unknown[0]!r}. "
-                f"Choose from {', '.join(BeamKeywords.__annotations__)}."
-            )
+        known = BeamKeywords.__annotations__
+        for name in keywords.keys() - known:
+            raise TypeError(unknown(name, known, f"option of {type(self).__name__}"))
         set_fields(self, options=BeamOptions(width, transforms, **keywords))
 
     def __repr__(self) -> str:

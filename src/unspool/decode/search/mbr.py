@@ -38,7 +38,6 @@ class ChrF(Checked):
     """Character n-gram F-score, 0 … 100, by sacrebleu; `word_order=2` is chrF++."""
 
     needs_text: ClassVar[bool] = True
-    """It compares characters, not token ids."""
 
     char_order: int = integer(6, at_least=1, advice="The paper has 6.")
     word_order: int = integer(0, at_least=0, advice="0 is chrF, 2 is chrF++.")

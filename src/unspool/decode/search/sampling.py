@@ -91,8 +91,7 @@ def reshape_with_norm(
 def decode_rows(
     model: StepModel, job: Job, transforms: tuple[Transform, ...], pick: Pick
 ) -> Iterator[SearchStep]:
-    """The loop of decoders that choose one token at a time: read, reshape, pick; finished rows leave the
-    batch."""
+    """The loop of decoders that choose token by token: read, reshape, pick; finished rows leave the batch."""
     requests: list[int] = []
     for hypotheses in job.batches():
         before, requests = requests, list(dict.fromkeys(hypothesis.request for hypothesis in hypotheses))

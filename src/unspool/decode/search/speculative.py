@@ -53,8 +53,7 @@ from unspool.interfaces import Pick, Step, StepModel, Transform
 
 @dataclass(frozen=True, init=False, repr=False)
 class Speculative:
-    """Speculative(draft, Temperature(0.8), length=4): the distribution of Sample(Temperature(0.8)),
-    faster."""
+    """Speculative(draft, Temperature(0.8)): the distribution of Sample(Temperature(0.8)), faster."""
 
     draft: StepModel | PromptLookup
     sample: Sample

@@ -38,8 +38,7 @@ from unspool.interfaces import StepModel, Transform
 
 
 def add_gumbel(scores_NV: Tensor, generators: Sequence[np.random.Generator], rows: Sequence[int]) -> Tensor:
-    """Scores plus Gumbel noise, in double precision; generators[i] draws the noise of the next rows[i]
-    rows."""
+    """Scores plus Gumbel noise, in float64; generators[i] draws the noise of the next rows[i] rows."""
     vocabulary = scores_NV.shape[1]
     u = np.concatenate([rng.random((n, vocabulary)) for rng, n in zip(generators, rows, strict=True)])
     u_NV = torch.from_numpy(u).to(scores_NV.device)

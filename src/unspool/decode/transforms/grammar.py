@@ -133,8 +133,7 @@ def token_bytes(tokenizer: TokenizerLike, size: int, ends: frozenset[int]) -> To
 
 @dataclass
 class ParserState:
-    """The state after some tokens: a matcher of llguidance, which is never advanced, and the allowed
-    tokens."""
+    """The state after some tokens: an llguidance matcher, which never advances, and the allowed tokens."""
 
     matcher: Any
     is_first: bool
@@ -294,8 +293,7 @@ class Grammar:
 
 
 def _fallback(logp_RV: Tensor, allowed_RV: Tensor) -> Tensor:
-    """Leave the most probable allowed token, or all allowed tokens if the model gives them zero
-    probability."""
+    """Leave the most probable allowed token; all of them if the model gives them zero probability."""
     masked_RV = cut(logp_RV, allowed_RV)
     best_R1, token_R1 = masked_RV.max(dim=-1, keepdim=True)
     one_token_RV = torch.full_like(masked_RV, -torch.inf).scatter(1, token_R1, 0.0)

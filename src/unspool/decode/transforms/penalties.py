@@ -94,7 +94,6 @@ class RepetitionPenalty(Checked):
     prompt: bool = flag(True, advice="It is whether tokens of the prompt count.")
 
     on_logits: ClassVar[bool] = True
-    """The transform needs logits."""
 
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:
         peaks(scores_NV, history)

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from unspool.serve.server import Server
 
 TIMEOUT_SECONDS = 60.0
-"""Time limit of a page request."""
 MAX_BEAM_WIDTH = 16
 
 
