@@ -256,19 +256,10 @@ def read_steps(
     model: StepModel, prompts: Sequence[Sequence[int]], rows: Sequence[Sequence[int]]
 ) -> Iterator[tuple[list[int], Step]]:
     """Yield after 0, 1, … tokens of the rows: the indices of rows that are long enough, and their Step."""
-    active = list(range(len(rows)))
-    step, state = model.start(prompts)
-    for position in range(1 + max(map(len, rows))):
-        yield active, step
-        continuing = [n for n, row in enumerate(active) if len(rows[row]) > position]
-        if not continuing:
-            return
-        device = step.logp_NV.device
-        if len(continuing) < len(active):
-            state = state.select(torch.tensor(continuing, device=device))
-        active = [active[n] for n in continuing]
-        tokens = [rows[row][position] for row in active]
-        step, state = model.step(state, torch.tensor(tokens, device=device))
+    pairs = [(prompt, [*row, 0]) for prompt, row in zip(prompts, rows, strict=True)]  # the 0 is not read
+    for live, _, step, width in read_pairs(model, pairs):
+        for place in range(width):
+            yield live, step.map(lambda part, place=place, width=width: part[place::width])  # type: ignore[misc]
 
 
 def read_on(model: StepModel, state: Any, tokens_NT: Tensor) -> tuple[Step, Any]:
@@ -278,5 +269,5 @@ def read_on(model: StepModel, state: Any, tokens_NT: Tensor) -> tuple[Step, Any]
     steps = []
     for tokens_N in tokens_NT.unbind(1):
         step, state = model.step(state, tokens_N)
-        steps.append(step.logp_NV)
-    return Step(torch.stack(steps, dim=1).flatten(0, 1)), state
+        steps.append(step)
+    return Step.merge(steps, lambda parts: torch.stack(parts, dim=1).flatten(0, 1)), state

@@ -64,6 +64,5 @@ class Decoder(Protocol):
     @property
     def streams(self) -> bool:
         """True if the tokens of a live hypothesis are final, so that they can be streamed."""
-        ...
 
     def __call__(self, model: StepModel, job: Job) -> Iterator[SearchStep]: ...

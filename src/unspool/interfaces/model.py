@@ -57,7 +57,6 @@ class State(Protocol):
 
     def select(self, rows_M: Tensor) -> Self:
         """Reorder, repeat or drop rows. The old state may not be used afterwards."""
-        ...
 
 
 class TextAbilities(Protocol):
@@ -172,11 +171,9 @@ class Rewindable(Protocol):
 
     def extend(self, state: Any, tokens_NT: Tensor) -> tuple[Step, Any]:
         """Append T tokens to every row; row n·T + t of the Step predicts what follows token t of row n."""
-        ...
 
     def rewind(self, state: Any, tokens: int) -> Any:
         """Remove the last `tokens` tokens of every row."""
-        ...
 
 
 class Joining(Protocol):
@@ -187,7 +184,6 @@ class Joining(Protocol):
 
     def join(self, states: Sequence[Any]) -> Any:
         """Concatenate the rows of states. The old states may not be used afterwards."""
-        ...
 
     def extend_rows(self, state: Any, rows_M: Tensor, tokens_MT: Tensor) -> tuple[Step, Any]:
         """Append T tokens to some rows, in the order of the state; the others do not change.
@@ -195,11 +191,9 @@ class Joining(Protocol):
         Row m·T + t of the Step predicts what follows token t of the m-th row. If it fails, the state does not
         change.
         """
-        ...
 
     def rewind_rows(self, state: Any, rows_M: Tensor, tokens_M: Tensor) -> Any:
         """Remove the last tokens_M[m] tokens of the m-th of these rows."""
-        ...
 
 
 class Forking(Protocol):
@@ -210,22 +204,18 @@ class Forking(Protocol):
 
     def fork_rows(self, state: Any, rows_K: Tensor, lengths_K: Tensor) -> Any:
         """Add rows after all others: the k-th is the first lengths_K[k] tokens of row rows_K[k]."""
-        ...
 
     def read_rows(self, state: Any, rows_M: Tensor, texts: Sequence[Sequence[int]]) -> tuple[Step, Any]:
         """Append texts of any lengths to some rows, in the order of the state.
 
         Row m of the Step predicts what follows the m-th text. If it fails, the state does not change.
         """
-        ...
 
     def bytes_held(self, state: Any, rows_M: Tensor) -> int:
         """Memory of these rows; shared parts count once."""
-        ...
 
     def compact(self, state: Any) -> Any:
         """Free the memory of removed rows."""
-        ...
 
 
 class PromptReading(Protocol):
@@ -233,7 +223,6 @@ class PromptReading(Protocol):
 
     def read_all(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Step, Any]:
         """The hidden states (M, D) of the tokens of all prompts, in order, and the results of `start`."""
-        ...
 
 
 class Layered(Protocol):
@@ -244,7 +233,6 @@ class Layered(Protocol):
 
     def exits(self, layers: Sequence[int]) -> StepModel:
         """This model, with Steps that contain `exits_NEV` for these layers (1 = after the first block)."""
-        ...
 
 
 class AttentionReading(Protocol):
@@ -253,11 +241,9 @@ class AttentionReading(Protocol):
     @property
     def attention_heads(self) -> tuple[tuple[int, int], ...]:
         """Number of layers and heads of every stack that `read_attention` returns."""
-        ...
 
     def read_attention(self, batch: Batch) -> tuple[Tensor, tuple[AttentionStack, ...]]:
         """`hidden_for`, and the self-attention of its encoder and decoder, if it has them."""
-        ...
 
 
 class SourceAttentionReading(Protocol):
@@ -265,7 +251,6 @@ class SourceAttentionReading(Protocol):
 
     def read_source_attention(self, batch: Batch) -> AttentionStack:
         """α of every layer, (N, H, T, S): from every input to the source, 0 at padding."""
-        ...
 
 
 class Infilling(Protocol):
@@ -275,11 +260,9 @@ class Infilling(Protocol):
         self, prompts: Sequence[Sequence[int]], limits: Sequence[int], most: int
     ) -> list[list[tuple[int, float]]]:
         """For each prompt, up to `most` lengths of its text, end token included, with their log p."""
-        ...
 
     def fill(self, prompts: Sequence[Sequence[int]], texts: Sequence[Sequence[int]]) -> list[Tensor]:
         """For each text with masked positions, log p of every token at every position: (T, V)."""
-        ...
 
     def whole_texts(self, batch: Batch, room_N: Tensor) -> tuple[Tensor, Tensor]:
         """(N, T) texts of a batch to be masked, and (N) their lengths.
@@ -287,14 +270,12 @@ class Infilling(Protocol):
         For a model without a length prediction, EOS tokens follow a text; their number is drawn with
         `room_N`, uniform numbers of [0, 1).
         """
-        ...
 
     def read_hidden(
         self, batch: Batch, stacks: list[AttentionStack] | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """(N, T, D), the hidden states of masked texts, `batch.inputs_NT`; and (N, L), log p of every length,
         or None. The attention is appended to `stacks` if it is given."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,20 +300,16 @@ class StepModel(Abilities, Protocol):
 
         For an encoder–decoder, source (with EOS) and target (with BOS) each have this limit.
         """
-        ...
 
     @property
     def tokenizer(self) -> TokenizerLike | None:
         """The tokenizer; None if the model only works with token ids."""
-        ...
 
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, Any]:
         """Read the prompts; the Step predicts the first new token of each."""
-        ...
 
     def step(self, state: Any, tokens_N: Tensor) -> tuple[Step, Any]:
         """Append one token to every row. The old state may not be used afterwards."""
-        ...
 
 
 class Model(StepModel, Protocol):
@@ -365,12 +342,10 @@ class Head(Protocol):
     @property
     def weight(self) -> Tensor | None:
         """The matrix (V, D) of the logits, W h + bias, or None."""
-        ...
 
     @property
     def rank_limit(self) -> int | None:
         """Upper bound of the rank of its log-probabilities over many contexts; None without a matrix."""
-        ...
 
     def __call__(self, hidden: Tensor) -> Tensor: ...
 
@@ -384,7 +359,6 @@ class Detokenizer(Protocol):
     @property
     def text(self) -> str:
         """The final text so far: complete characters, without a possible prefix of a stop string."""
-        ...
 
     @property
     def finish_reason(self) -> FinishReason | None: ...
@@ -393,7 +367,6 @@ class Detokenizer(Protocol):
 
     def close(self) -> str:
         """The whole text, including what was held back."""
-        ...
 
 
 class TokenizerLike(Protocol):
@@ -411,7 +384,6 @@ class TokenizerLike(Protocol):
     @property
     def source(self) -> TokenizerLike | None:
         """The tokenizer of sources if they have a separate vocabulary."""
-        ...
 
     def encode(self, text: str) -> list[int]: ...
 
@@ -419,16 +391,12 @@ class TokenizerLike(Protocol):
 
     def show(self, token: int) -> str:
         """One token in readable form: what it adds to a text, or the name of a special token."""
-        ...
 
     def piece(self, token: int, *, first: bool = False) -> bytes | None:
         """The bytes that a token adds to a text (to an empty one if `first`); None for a special token."""
-        ...
 
     def chat(self, messages: Sequence[Mapping[str, str]]) -> str:
         """Apply the chat template to messages."""
-        ...
 
     def detokenizer(self, stop: Sequence[str] = (), after: int | None = None) -> Detokenizer:
         """A detokenizer for text after the token `after`, which decides whether a first space is shown."""
-        ...

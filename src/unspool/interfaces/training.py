@@ -20,7 +20,6 @@ class Feed(Protocol):
     @property
     def per_epoch(self) -> int:
         """Batches of one epoch; the same for every epoch."""
-        ...
 
     def batch(self, number: int) -> Batch: ...
 
@@ -31,7 +30,6 @@ class Trainable(Abilities, Protocol):
     @property
     def context(self) -> int | None:
         """Maximum number of tokens of a row; None if it is unlimited."""
-        ...
 
     @property
     def vocab_size(self) -> int: ...
@@ -44,7 +42,6 @@ class Trainable(Abilities, Protocol):
 
     def hidden_for(self, batch: Batch) -> Tensor:
         """(N, U, D), in one parallel pass with teacher forcing."""
-        ...
 
 
 class LossHead(Head, Protocol):
@@ -59,7 +56,6 @@ class LossHead(Head, Protocol):
 
         The head skips padding, which has weight 0.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +168,5 @@ class Hook(Protocol):
 
     def state(self) -> Mapping[str, Tensor]:
         """The state for checkpoints, so that a resumed run is bit-identical."""
-        ...
 
     def restore(self, state: Mapping[str, Tensor]) -> None: ...
