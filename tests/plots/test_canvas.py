@@ -1,4 +1,4 @@
-import builtins
+import sys
 
 import pytest
 
@@ -25,14 +25,7 @@ def test_an_unknown_suffix_raises(tmp_path):
 
 
 def test_without_matplotlib_the_error_names_the_extra(tmp_path, monkeypatch):
-    real = builtins.__import__
-
-    def absent(name, *args, **options):
-        if name.partition(".")[0] == "matplotlib":
-            raise ImportError(name)
-        return real(name, *args, **options)
-
-    monkeypatch.setattr(builtins, "__import__", absent)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match=r"unspool\[figures\]"), canvas(tmp_path / "a.svg", 1, 1):
         pass
 

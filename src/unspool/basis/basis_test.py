@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unspool.arguments import as_int, as_number, shown
+from unspool.arguments import as_int, as_number, items
 from unspool.basis.arrays import Array, as_distribution, as_numpy
 from unspool.basis.calibration import Calibration, collect_verdicts
 from unspool.basis.kappa_rule import RowLengths, compute_row_lengths, kappa
@@ -64,10 +64,7 @@ class BasisStep:
 
     def verdicts(self, tokens: Iterable[int], *, tau: float) -> list[Verdict]:
         tau = check_tau(tau)
-        tokens = tokens.tolist() if hasattr(tokens, "tolist") else tokens
-        if isinstance(tokens, str | bytes | type) or not isinstance(tokens, Iterable):
-            raise TypeError(f"tokens is {shown(tokens)}; expected token ids, such as [3, 17]")
-        wanted = [self._check_token(i) for i in tokens]
+        wanted = [self._check_token(i) for i in items("tokens", tokens, "token ids, such as [3, 17]")]
         for i in wanted:
             if not self.distribution.p[i] > 0:
                 raise ValueError(f"token {i} has probability zero: it cannot be sampled or tested")

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unspool.arguments import as_bool, as_int, as_number, shown
+from unspool.arguments import as_bool, as_int, as_number, items
 from unspool.basis.arrays import Array, Indices, as_float64
 from unspool.basis.kappa_rule import KappaRule, RowLengths
 from unspool.basis.theory import check_tau, slope_from_tau
@@ -76,10 +76,7 @@ def collect_verdicts(
 ) -> ExactVerdicts:
     """Exact verdicts to fit κ rules to: for each distribution of p (N, V) and each τ, on `tokens` tokens
     below τ that are drawn from p̂, as a sampler would."""
-    taus = taus.tolist() if hasattr(taus, "tolist") else taus
-    if not isinstance(taus, Sequence) or isinstance(taus, str | bytes) or not taus:
-        raise TypeError(f"taus is {shown(taus)}; expected a list of thresholds, such as [0.1, 0.5]")
-    taus = [check_tau(tau) for tau in taus]
+    taus = [check_tau(tau) for tau in items("taus", taus, "a list of thresholds, such as [0.1, 0.5]")]
     rng = np.random.default_rng(as_int("seed", seed, at_least=0, at_most=2**128))
     tokens = as_int("tokens", tokens, at_least=1, at_most=MAX_TOKENS)
     p_NV = as_float64(p)

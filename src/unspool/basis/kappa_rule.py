@@ -18,7 +18,6 @@ It approximates the test of Finlayson et al. 2024, §4 (papers.bib: finlayson202
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, inf, log
 from typing import Any
@@ -26,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unspool.arguments import as_int, as_number, set_fields, shown
+from unspool.arguments import as_int, as_number, items, set_fields, shown
 from unspool.basis.arrays import Array, Array32, as_float64, as_masses
 from unspool.basis.theory import Verdict, slope_from_tau
 
@@ -161,9 +160,7 @@ class KappaRule:
         advice = "It is the number of equality constraints, rank + 1."
         set_fields(self, m=as_int("m", self.m, at_least=1, advice=advice))
         for name in ("slopes", "thresholds"):
-            given = getattr(self, name)
-            if not isinstance(given, Sequence):
-                raise TypeError(f"{name} is {shown(given)}; expected a tuple of numbers, one per knot")
+            given = items(name, getattr(self, name), "a list of numbers, one for each knot")
             values = [as_number(name, one, above=0, advice="Give one for each knot.") for one in given]
             set_fields(self, **{name: tuple(map(float, values))})
         if self.lengths is not None and not isinstance(self.lengths, RowLengths):

@@ -8,19 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from unspool.arguments import Checked, flag, integer, number, set_fields, token_ids, within
+from unspool.basis.kappa_rule import KappaRule, RowLengths
 from unspool.decode.hypothesis import Hypothesis, Job
 from unspool.decode.rng import stream_key, uniform
 from unspool.decode.transforms.scores import Truncation, alive, cut, peaks, precise
 from unspool.interfaces import Step, StepModel
-
-if TYPE_CHECKING:
-    from unspool.basis import KappaRule, RowLengths
 
 
 @dataclass(frozen=True)
@@ -215,7 +212,7 @@ class Kappa(Truncation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.lengths is not None and not hasattr(self.lengths, "for_vocabulary"):
+        if self.lengths is not None and not isinstance(self.lengths, RowLengths):
             raise TypeError(
                 f"Kappa.lengths is a {type(self.lengths).__name__}, but must be unspool.basis.RowLengths. "
                 f"Take BasisTest(W, rank).row_lengths(p), or say RowLengths(lengths)."
