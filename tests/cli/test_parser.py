@@ -74,3 +74,12 @@ def test_an_unknown_option_is_refused_with_the_help_of_the_command(parser, capsy
         whole.parse_args(["try", *said])
     assert left.value.code == 2
     assert capsys.readouterr().err == f"unspool: unrecognized arguments: {words}\n"
+
+
+def test_a_text_is_refused_by_a_command_that_takes_only_options(parser, capsys):
+    verbs = Parser(prog="unspool").add_subparsers(parser_class=lambda **_: parser)
+    with pytest.raises(SystemExit):
+        verbs.add_parser("try").parse_args(["Hi"])
+    assert capsys.readouterr().err == (
+        "unspool: unrecognized arguments: Hi (this command takes only options); see unspool try --help\n"
+    )

@@ -61,6 +61,9 @@ def test_a_port_beyond_the_last_and_a_missing_file_are_refused(capsys, monkeypat
     served(monkeypatch)
     assert main(["serve", "bible", "--port", "99999"]) == 2
     assert "port 99999 does not exist: give a --port from 0 to 65535" in capsys.readouterr().err
+    monkeypatch.setenv("UNSPOOL_API_KEYS", "k" * 16)
+    assert main(["serve", "bible", "--host", "no such name"]) == 2
+    assert "--host no such name is not an address of this machine: " in capsys.readouterr().err
     assert main(["serve", "bible", "--config", str(tmp_path / "no.toml")]) == 2
     assert "no.toml: No such file or directory; see" in capsys.readouterr().err
 

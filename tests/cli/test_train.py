@@ -79,6 +79,7 @@ def test_a_model_that_fills_places_is_trained_and_decoded_by_all_that_fills_them
     ("argv", "said"),
     [
         (["{recipe}"], "no run folder: give --output RUN"),
+        (["{recipe}", "--output", "{recipe}"], "recipe.toml: is a file; give the name of a folder"),
         (["--output", "{folder}/run"], "no recipe"),
         (["{folder}/none.toml", "--output", "{folder}/run"], "there is no such recipe"),
         (["--resume", "{folder}/nothing"], "is not a run folder"),

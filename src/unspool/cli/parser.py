@@ -39,6 +39,8 @@ class Parser(argparse.ArgumentParser):
     def _hint(self, unknown: list[str]) -> str:
         """Advice about the first unknown option."""
         name = next((argument.partition("=")[0] for argument in unknown if argument.startswith("-")), None)
+        if name is None and not self._get_positional_actions():
+            return " (this command takes only options)"
         if name is None:
             return " (quote arguments that contain spaces)"
         for action in self._get_positional_actions():

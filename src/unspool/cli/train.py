@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from dataclasses import asdict
@@ -108,6 +109,8 @@ def run_paths(args: argparse.Namespace) -> tuple[Path, Path, bool]:
         )
     if folder is None:
         raise ValueError("no run folder: give --output RUN or --resume RUN")
+    if folder.is_file():
+        raise NotADirectoryError(errno.ENOTDIR, "is a file; give the name of a folder", str(folder))
     recipe = args.recipe
     if recipe is None:
         recipe = folder / "recipe.toml"

@@ -217,7 +217,10 @@ def bind(host: str, port: int) -> socket.socket:
     """A socket on this port, which does not accept connections yet; ValueError if the port is taken."""
     if port > MAX_PORT:  # getaddrinfo would take the remainder of 65,536
         raise ValueError(f"port {port} does not exist: give a --port from 0 to {MAX_PORT}")
-    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise ValueError(f"--host {host} is not an address of this machine: {error.strerror}") from None
     listener = socket.socket(family, kind, protocol)
     try:
         if os.name == "posix":
