@@ -196,11 +196,12 @@ def test_no_worker_is_in_a_call_that_has_returned(board):
         number += 1
         board[DISMISSED] = number % 512 < 16
         short_calls(states[number % 5], 1 + number % 97, board)
-        assert board[OPEN_CALL] == board[WORKERS_INSIDE] == 0
+        assert board[OPEN_CALL] == 0  # a late worker may announce itself now: it finds the call closed
     board[DISMISSED] = 1
     stop.set()
     for worker in workers:
         worker.join(timeout=20)
+    assert board[WORKERS_INSIDE] == 0
     joined, late = totals.sum(0)
     assert joined > 0
     assert late == 0
