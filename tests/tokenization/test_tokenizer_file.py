@@ -119,6 +119,19 @@ def test_a_file_that_passed_is_not_probed_again(tmp_path, monkeypatch):
     assert read_tokenizer(path).encode("ba").ids == [1, 0]
 
 
+def test_a_file_that_passed_is_probed_again_by_another_test(tmp_path, monkeypatch):
+    monkeypatch.setenv("UNSPOOL_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(spec()), encoding="utf-8")
+    read_tokenizer(path)
+    script = tmp_path / "probe.py"
+    script.write_text("for _ in __import__('sys').stdin: print('{\"error\": \"no\"}', flush=True)")
+    monkeypatch.setattr(tokenizer_file, "PROBE_SCRIPT", script)
+    monkeypatch.setattr(tokenizer_file, "PROBE", HelperProcess(script))
+    with pytest.raises(ValueError, match="is not a usable tokenizer: no"):
+        read_tokenizer(path)
+
+
 def test_tokenizer_panic_on_user_text_is_a_value_error():
     backend = tokenizers.Tokenizer.from_str(json.dumps(spec(pre_tokenizer=split("(a+)+$"))))
     tokenizer = Tokenizer(backend)

@@ -22,7 +22,8 @@ PROBE_SECONDS = 30.0
 """Time limit of the test; a file of 17 MB takes one to two seconds."""
 MAX_BYTES = 1 << 28
 
-PROBE = HelperProcess(Path(__file__).with_name("tokenizer_probe.py"))
+PROBE_SCRIPT = Path(__file__).with_name("tokenizer_probe.py")
+PROBE = HelperProcess(PROBE_SCRIPT)
 
 
 class library_errors:  # noqa: N801
@@ -82,9 +83,13 @@ def _probe(path: Path, data: bytes) -> None:
 
 
 def _marker_file(digest: str) -> Path | None:
-    """The file that marks a tokenizer as tested with this library version; None without a cache folder."""
+    """The file that marks a tokenizer as tested; None without a cache folder.
+
+    Another version of the library or of the test needs another marker.
+    """
     try:
         folder = private_folder(cache_folder() / "tokenizers")
+        test = hashlib.sha256(PROBE_SCRIPT.read_bytes()).hexdigest()[:16]
     except OSError:
         return None
-    return folder / f"{tokenizers.__version__}-{digest}"
+    return folder / f"{tokenizers.__version__}-{test}-{digest}"
