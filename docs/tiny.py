@@ -105,13 +105,15 @@ class Llama:
     ) -> tuple[Tensor, list]:
         """(V) log p of the token that follows, and the KV cache with these tokens appended.
 
-        A cache is never changed, only extended: hypotheses may share one.
+        A token attends to itself and to earlier tokens only, so its keys and values do not change when more
+        tokens follow. The cache keeps them: a step computes those of the new token only, not of the whole
+        text. A cache is never changed, only extended: hypotheses may share one.
         """
         start = cache[0][0].shape[1] if cache else 0
         x_TD = self.weights["token_embd.weight"][list(tokens)]
         extended = []
         for layer in range(self.layers):
-            w = {name: self.weights[f"blk.{layer}.{name}.weight"] for name in PARTS}
+            w = {name: self.weights[f"blk.{layer}.{name}.weight"] for name in ATTENTION + FEED_FORWARD}
             attended_TD, kept = self._attend(
                 self._norm(x_TD, w["attn_norm"]), w, cache and cache[layer], start
             )
@@ -136,7 +138,7 @@ class Llama:
         v = (x_TD @ w["attn_v"].T).view(T, self.kv_heads, -1).transpose(0, 1)
         if cached:
             k, v = torch.cat([cached[0], k], dim=1), torch.cat([cached[1], v], dim=1)
-        mask = torch.ones(T, start + T, dtype=torch.bool).tril(start)
+        mask = torch.ones(T, start + T, dtype=torch.bool).tril(start)  # token t sees tokens 0 … start + t
         y = scaled_dot_product_attention(q[None], k[None], v[None], attn_mask=mask, enable_gqa=True)[0]
         return y.transpose(0, 1).reshape(T, -1) @ w["attn_output"].T, (k, v)
 
@@ -149,17 +151,8 @@ class Llama:
         return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)
 
 
-PARTS = (
-    "attn_norm",
-    "attn_q",
-    "attn_k",
-    "attn_v",
-    "attn_output",
-    "ffn_norm",
-    "ffn_gate",
-    "ffn_up",
-    "ffn_down",
-)
+ATTENTION = ("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output")
+FEED_FORWARD = ("ffn_norm", "ffn_gate", "ffn_up", "ffn_down")
 
 # ── Transforms: reshape the distribution (unspool.decode.transforms) ───────────────────────────────
 
@@ -200,7 +193,10 @@ def greedy(model: Llama, prompt: list[int], length: int) -> list[int]:
 def sample(
     model: Llama, prompt: list[int], length: int, transforms: Sequence[Transform], seed: int
 ) -> list[int]:
-    """Draw every token: y = min { i : Σ_{j≤i} p_j > u }, u from the random stream of this prompt."""
+    """Draw every token from the transformed distribution p: y = min { i : Σ_{j≤i} p_j > u }.
+
+    u is uniform on [0, 1), from the random stream of this prompt, so token i is drawn with probability p_i.
+    """
     rng = stream(seed, prompt)
     logp_V, cache = model.read(prompt)
     text: list[int] = []
@@ -228,8 +224,8 @@ def stream(seed: int, prompt: Sequence[int], number: int = 0) -> Random:
 def beam(model: Llama, prompt: list[int], length: int, width: int) -> list[int]:
     """Beam search: extend the `width` best hypotheses by every token and keep the `width` best of those.
 
-    The score is Σ log p. A hypothesis that ends leaves the beam; the search is over when none in the beam can
-    still beat the best that ended, because log p ≤ 0 and scores only fall.
+    The score is Σ log p. A hypothesis that ends leaves the beam. The search is over when `width` have ended
+    and none in the beam can still beat the best of them, because log p ≤ 0 and scores only fall.
     """
     logp_V, cache = model.read(prompt)
     live: list[tuple[float, list[int], Tensor, list]] = [(0.0, [], logp_V, cache)]
@@ -238,7 +234,7 @@ def beam(model: Llama, prompt: list[int], length: int, width: int) -> list[int]:
         candidates = [
             (score + float(logp_V[token]), [*text, int(token)], cache)
             for score, text, logp_V, cache in live
-            for token in logp_V.topk(2 * width).indices
+            for token in logp_V.topk(2 * width).indices  # enough: at most one ends the text
         ]
         live = []
         for place, (score, text, cache) in enumerate(sorted(candidates, key=lambda it: -it[0])):
