@@ -105,7 +105,7 @@ def test_json(unspool, coins):
 
 def test_a_claim_is_measured_and_reported(unspool, coins, cache):
     status, out, err = unspool("lab", "run", "coin")
-    assert (status, err) == (0, "unspool: 10 measurements, about 1 minutes without known results\n")
+    assert (status, err) == (0, "unspool: 10 measurements, up to 2 min; known results are not repeated\n")
     lines = out.splitlines()
     assert lines[:2] == ["coin: supported", "  A coin falls."]
     assert lines[2].startswith("  heads minus tails: 0.345 (0.32")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import traceback
 from collections import Counter
@@ -159,8 +160,8 @@ def run_claims(args: argparse.Namespace) -> int:
     todo = pairs(claims, seeds, args.quick)
     seconds = {(it.name, seed): estimated_seconds(folder, it, seed, args.quick) for it, seed in todo}
     left, shares = Counter(it.name for it, _ in todo), dict.fromkeys(seconds, 0.0)
-    minutes = sum(seconds.values()) / 60 / args.jobs
-    print_message(f"{len(todo)} measurements, about {minutes:.0f} minutes without known results")
+    minutes = math.ceil(sum(seconds.values()) / 60 / args.jobs)
+    print_message(f"{len(todo)} measurements, up to {minutes} min; known results are not repeated")
     failures: list[str] = []
     skipped: dict[str, str] = {}
     with progress_bar(round(sum(seconds.values())), "") as bar:

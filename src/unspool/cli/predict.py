@@ -52,7 +52,7 @@ CHUNK = 1024
     number("--top", None, "print the N most probable labels (default: 1; with --json all)"),
     number("--batch-size", 32, "texts per batch"),
     output_option(),
-    json="one JSON object per text: text, label, p, probabilities; for a tagger: text, words (the same each)",
+    json="one JSON object per text: text, label, p, probabilities; for a tagger: text, words (with the same)",
 )
 def predict(args: argparse.Namespace) -> int:
     """Label texts with a classifier, or their words with a tagger."""
