@@ -20,7 +20,7 @@ NESTED = {
     "model": {"[model] from": ("training.recipe", "Pretrained"), "[model] lora": ("models.lora", "LoRA")},
 }
 """Tables inside of a section, which follow it."""
-INSTEAD = {"model": None, "seed": None, "auxiliary": ("objectives", "Share")}
+INSTEAD = {"model": None, "seed": None, "auxiliary": ("objectives", "AuxiliarySettings")}
 """Sections without a table of kinds: [model] has its own page, [[auxiliary]] has the kinds of [objective]."""
 MAX_DEFAULT_LENGTH, NOT_SHOWN = 60, "…"
 """A longer or computed default is described by its docstring."""

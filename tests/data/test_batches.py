@@ -25,7 +25,10 @@ def test_rows_of_like_length() -> None:
     feed = Bucketed(tokens=6).feed(TEXTS, ENDS, 0, silence)
     assert isinstance(feed, BucketFeed)
     assert feed.per_epoch == 2
-    assert sum(batch.weight for batch in Bucketed(tokens=6).whole(TEXTS, ENDS, silence)) == 3 + 2 + 6
+    assert (
+        sum(batch.weight for batch in Bucketed(tokens=6).validation_batches(TEXTS, ENDS, silence))
+        == 3 + 2 + 6
+    )
 
 
 @pytest.mark.parametrize("batches", [Bucketed(tokens=5), Bucketed(tokens=8, max_length=5)])
@@ -33,13 +36,13 @@ def test_long_rows_are_an_error_unless_something_is_to_be_done(batches: Bucketed
     with pytest.raises(ValueError, match=r"1 of 3 training examples are longer than 5 tokens.* is number 3"):
         batches.feed(TEXTS, ENDS, 0, silence)
     with pytest.raises(ValueError, match="1 of 3 validation examples"):
-        batches.whole(TEXTS, ENDS, silence)
+        batches.validation_batches(TEXTS, ENDS, silence)
 
 
 def test_long_rows_are_cut_with_a_warning() -> None:
     said: list[str] = []
     cut = Bucketed(tokens=8, max_length=4, long="cut")
-    assert sum(batch.weight for batch in cut.whole(TEXTS, ENDS, said.append)) == 3 + 2 + 4
+    assert sum(batch.weight for batch in cut.validation_batches(TEXTS, ENDS, said.append)) == 3 + 2 + 4
     assert said == ["1 of 3 validation examples are longer than 4 tokens: cut"]
 
 
@@ -61,7 +64,7 @@ def test_blocks_of_one_stream() -> None:
     assert isinstance(feed, PackFeed)
     assert feed.batch(0).inputs_NT.shape == (2, 4)
     # 14 tokens; the first has nothing before it, and two are BOS.
-    assert sum(batch.weight for batch in Packed(2, 4).whole(TEXTS, ENDS, silence)) == 14 - 1 - 2
+    assert sum(batch.weight for batch in Packed(2, 4).validation_batches(TEXTS, ENDS, silence)) == 14 - 1 - 2
 
 
 def test_pairs_cannot_be_packed() -> None:

@@ -35,12 +35,12 @@ def codec(template: str | None = TEMPLATE, *, add_bos: bool = False) -> Tokenize
 
 def test_what_counts_by_hand() -> None:
     row = ("user", "ab", "assistant", "b", "user", "a", "assistant", "ba")
-    ((ids, counts),) = Chats().encode([row], codec())
+    ((ids, loss_mask),) = Chats().encode([row], codec())
     assert [TOKENS[it] for it in ids] == [
         *("<user>", "a", "b", "</s>", "<assistant>", "b", "</s>"),
         *("<user>", "a", "</s>", "<assistant>", "b", "a", "</s>"),
     ]
-    assert counts == [0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 1, 1]
+    assert loss_mask == [0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 1, 1]
 
 
 def test_targets_are_what_follows_so_that_the_first_token_of_an_answer_is_one() -> None:
@@ -75,15 +75,15 @@ def test_packed_batches_count_the_same_targets_as_bucketed_ones(add_bos: bool) -
         return sorted(token for tokens in found for token in tokens)
 
     whole = [*examples.target.values.tolist()]  # type: ignore[attr-defined]
-    answers = [token for _, counts in encoded for token, count in zip(_, counts, strict=True) if count]
+    answers = [token for _, loss_mask in encoded for token, count in zip(_, loss_mask, strict=True) if count]
     for kind in (bucketed, packed):
-        assert counted(kind.whole(examples, (0, 1), print)) == sorted(answers)
+        assert counted(kind.validation_batches(examples, (0, 1), print)) == sorted(answers)
     # The feed: a token has the weight that it has in its conversation, wherever a block begins.
     feed = packed.feed(examples, (0, 1), 3, print)
     batches = [feed.batch(number) for number in range(feed.per_epoch)]
     assert counted(batches) == sorted(answers)
     assert all(batch.weight > 0 for batch in batches)
-    weights = [count for _, counts in encoded for count in counts]
+    weights = [count for _, loss_mask in encoded for count in loss_mask]
     feed = packed.feed(examples, (0, 1), 3, print)
     for number in range(2 * feed.per_epoch):
         batch = feed.batch(number)
@@ -100,14 +100,14 @@ def test_packed_batches_count_the_same_targets_as_bucketed_ones(add_bos: bool) -
 def test_answers_are_read_as_the_model_would_be_asked_for_them(turns: list[tuple[str, str]]) -> None:
     text = codec(add_bos=True)
     row = tuple(it for asked, said in turns for it in ("user", asked, "assistant", said))
-    ((ids, counts),) = Chats().encode([row], text)
+    ((ids, loss_mask),) = Chats().encode([row], text)
     said, at = list(messages(row)), 0
     for number, (_, answer) in enumerate(turns):
         prompt = text.encode(text.chat(said[: 2 * number + 1]))
         assert ids[: len(prompt)] == prompt
-        assert sum(counts[at : len(prompt)]) == 0
+        assert sum(loss_mask[at : len(prompt)]) == 0
         at = len(prompt) + len(answer) + 1
-        assert counts[len(prompt) : at] == [1] * (len(answer) + 1)
+        assert loss_mask[len(prompt) : at] == [1] * (len(answer) + 1)
     assert at == len(ids)
 
 
@@ -119,15 +119,15 @@ def test_no_token_reaches_from_a_question_into_its_answer() -> None:
     learnt = train_bpe(["assistant: a cat user: a cat"] * 3, 400)
     text = replace(learnt, chat_template=template, literal=False)
     assert text.encode(" a")[0] not in text.encode("assistant: ")  # " a" is one token
-    ((ids, counts),) = Chats().encode([("user", "cat", "assistant", "a cat")], text)
+    ((ids, loss_mask),) = Chats().encode([("user", "cat", "assistant", "a cat")], text)
     prompt = text.encode(text.chat([{"role": "user", "content": "cat"}]))
     assert ids == [*prompt, *text.encode("a cat"), 2]
-    assert counts == [0] * len(prompt) + [1] * (len(ids) - len(prompt))
+    assert loss_mask == [0] * len(prompt) + [1] * (len(ids) - len(prompt))
 
 
 def test_unsuitable_chat_templates_are_refused() -> None:
     row = ("user", "a", "assistant", "b", "user", "a", "assistant", "b")
-    with pytest.raises(ValueError, match="brings no chat template"):
+    with pytest.raises(ValueError, match="the vocabulary has none"):
         Chats().encode([row], codec(None))
     with pytest.raises(ValueError, match="does not end answers with an EOS token"):
         Chats().encode([row], codec(TEMPLATE.replace("</s>", "")))
@@ -150,9 +150,9 @@ def test_special_tokens_in_training_messages_are_text_as_in_a_prompt() -> None:
         train_bpe(["assistant: a cat user: a cat"] * 3, 400), chat_template=template, literal=False
     )
     row = ("user", "a <eos> cat", "assistant", "cat<bos><eos>")
-    ((ids, counts),) = Chats().encode([row], text)
+    ((ids, loss_mask),) = Chats().encode([row], text)
     prompt = text.encode(text.chat(list(messages(row))[:1]))
     answer = text.encode("cat<bos><eos>", special_tokens=False)
     assert ids == [*prompt, *answer, 2]
     assert ids.count(2) == 2
-    assert counts == [0] * len(prompt) + [1] * (len(answer) + 1)
+    assert loss_mask == [0] * len(prompt) + [1] * (len(answer) + 1)

@@ -82,8 +82,8 @@ def test_too_little_text_and_wrong_sizes_are_said() -> None:
 
 def test_blocks_without_a_target_are_left_out_by_hand() -> None:
     stream = np.array([3, 4, 5, 2, 3, 6, 7, 8, 9, 2], dtype=np.uint16)
-    counts = np.array([0, 0, 1, 1, 0, 0, 0, 0, 1, 1], dtype=np.uint8)
-    feed = PackFeed(stream, rows=1, length=3, counts=counts)
+    loss_mask = np.array([0, 0, 1, 1, 0, 0, 0, 0, 1, 1], dtype=np.uint8)
+    feed = PackFeed(stream, rows=1, length=3, loss_mask=loss_mask)
     assert feed.per_epoch == 2  # the targets 3 6 7 of the second block are a question
     found = sorted(
         (it.targets_NU[0].tolist(), it.weights_NU[0].tolist())
@@ -91,4 +91,4 @@ def test_blocks_without_a_target_are_left_out_by_hand() -> None:
     )
     assert found == [([4, 5, 2], [0, 1, 1]), ([8, 9, 2], [0, 1, 1])]
     with pytest.raises(ValueError, match="the data has no targets"):
-        PackFeed(stream, 1, 3, counts=np.zeros(10, dtype=np.uint8))
+        PackFeed(stream, 1, 3, loss_mask=np.zeros(10, dtype=np.uint8))

@@ -85,7 +85,7 @@ def test_conflicting_load_arguments_are_rejected(arguments, message):
 
 
 def test_installed_packages_are_imported():
-    assert TRANSFORMERS.imported("this").__name__ == "transformers"
+    assert TRANSFORMERS.require("this").__name__ == "transformers"
 
 
 def test_missing_packages_name_the_extra():
@@ -93,20 +93,20 @@ def test_missing_packages_name_the_extra():
     with pytest.raises(
         ModuleNotFoundError, match=r"this needs no-such-package: pip install 'unspool\[llama-cpp\]'"
     ):
-        missing.imported("this")
+        missing.require("this")
 
 
 def test_old_packages_name_both_versions(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "4.57.1")
     with pytest.raises(ImportError, match=r"transformers 5\.5 or later, but 4\.57\.1 is installed"):
-        TRANSFORMERS.imported("this")
+        TRANSFORMERS.require("this")
 
 
 def test_import_errors_inside_a_package_are_passed_on(tmp_path, monkeypatch):
     (tmp_path / "needs_another.py").write_text("import a_third_that_is_missing")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="a_third_that_is_missing"):
-        OptionalPackage("needs_another", "needs-another", (1,), "x").imported("this")
+        OptionalPackage("needs_another", "needs-another", (1,), "x").require("this")
 
 
 @pytest.mark.parametrize(

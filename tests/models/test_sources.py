@@ -97,5 +97,7 @@ def test_sources_may_have_ends_of_their_own():
     assert BoundaryTokens.of_sources(1, 2, None, 12) == BoundaryTokens(1, frozenset({2}))
     with pytest.raises(ValueError, match="give source_vocab_size=12"):
         BoundaryTokens.of_sources(None, None, Pair, None)
-    with pytest.raises(ValueError, match="12 tokens for sources alone, but its tokenizer has no vocabulary"):
+    with pytest.raises(
+        ValueError, match="separate source vocabulary of 12 tokens, but its tokenizer has none"
+    ):
         BoundaryTokens.of_sources(None, None, Text, 12)

@@ -35,7 +35,7 @@ def test_layers_count_by_their_positions():
 
 
 def test_a_classifier_may_have_attention_or_not(classifier):
-    assert AttentionLoss().watches
+    assert AttentionLoss().needs_attention
     AttentionLoss().check(classifier("transformer"))
     with pytest.raises(ValueError, match="Classifier does not return attention weights"):
         AttentionLoss().check(classifier("rnn"))

@@ -198,6 +198,6 @@ def test_models_whose_answers_no_reward_can_read_are_refused(classifier, transla
 
 
 def test_a_reward_must_be_there():
-    assert RewardObjective().rewarded
+    assert RewardObjective().uses_reward
     with pytest.raises(ValueError, match="not a known reward"):
         RewardObjective(reward="blue")

@@ -13,7 +13,7 @@ from unspool.objectives.expected_reward import MinimumRisk, Reinforce
 from unspool.objectives.masked import Masked, MaskedDiffusionLoss, MaskedObjective
 from unspool.objectives.scheduled_sampling import ScheduledSampling
 from unspool.objectives.unlikelihood import SequenceUnlikelihood, Unlikelihood
-from unspool.objectives.weighted_sum import Share, WeightedSum
+from unspool.objectives.weighted_sum import AuxiliarySettings, WeightedSum
 from unspool.tokenization import train_words
 
 
@@ -108,7 +108,7 @@ def test_models_that_say_one_token_after_another_are_refused():
     with pytest.raises(ValueError, match="TransformerLM, which is autoregressive"):
         Masked().check(TransformerConfig(**SHAPE, layers=1).build())
     Masked().check(PAIRS.build())
-    assert Masked().hides
+    assert Masked().masks_tokens
     assert not Masked().own_batches
 
 
@@ -118,7 +118,7 @@ def test_models_that_say_one_token_after_another_are_refused():
 )
 def test_what_is_of_the_next_token_refuses_models_that_fill_places(objective):
     masked = PAIRS.build(train_words(["a b c"]))
-    beside = WeightedSum(Masked(), ((objective, Share(0.5, begin=1000)),))
+    beside = WeightedSum(Masked(), ((objective, AuxiliarySettings(0.5, begin=1000)),))
     for it in (objective, beside):
         with pytest.raises(ValueError, match="predicts the next token, but MaskedSeq2Seq is a masked model"):
             it.check(masked)

@@ -9,7 +9,7 @@ from unspool.objectives.attention_losses import AttentionFocus, AttentionNear
 from unspool.objectives.masked import Masked, MaskedDiffusionLoss
 from unspool.objectives.scheduled_sampling import ScheduledSampling
 from unspool.objectives.unlikelihood import Unlikelihood
-from unspool.objectives.weighted_sum import Share, SharedPass, WeightedSum
+from unspool.objectives.weighted_sum import AuxiliarySettings, SharedPass, WeightedSum
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ class Nobody:
 
 def test_by_hand():
     # 8 over 4 targets; beside it ½ of 6 over 2, which is 3 a target: 8 + ½ · 4 · 3.
-    both = WeightedSum(Main(8.0, 4.0), ((Fixed(6.0, 2.0), Share(0.5)),))
+    both = WeightedSum(Main(8.0, 4.0), ((Fixed(6.0, 2.0), AuxiliarySettings(0.5)),))
     found = both(Nobody(), None, Clock(0, 10))
     assert found.total.item() == pytest.approx(14.0)
     assert found.weight == 4.0
     assert found.stats == {"nll": 1.0, "fixed": 12.0}
 
 
-@pytest.mark.parametrize("share", [Share(0.0), Share(1.0, begin=5)])
+@pytest.mark.parametrize("share", [AuxiliarySettings(0.0), AuxiliarySettings(1.0, begin=5)])
 def test_objectives_of_weight_zero_are_not_called(share):
     SEEN.clear()
     found = WeightedSum(Main(8.0), ((Fixed(6.0), share),))(Nobody(), None, Clock(4, 10))
@@ -59,14 +59,14 @@ def test_objectives_of_weight_zero_are_not_called(share):
 
 def test_its_clock_begins_when_it_is_switched_on():
     SEEN.clear()
-    both = WeightedSum(Main(8.0), ((Fixed(6.0), Share(1.0, begin=5)),))
+    both = WeightedSum(Main(8.0), ((Fixed(6.0), AuxiliarySettings(1.0, begin=5)),))
     for update in (4, 5, 6):
         both(Nobody(), None, Clock(update, 10))
     assert SEEN == [0, 1]
 
 
 def test_an_objective_that_had_nothing_to_learn_from_adds_nothing():
-    both = WeightedSum(Main(8.0), ((Fixed(0.0, 0.0), Share()),))
+    both = WeightedSum(Main(8.0), ((Fixed(0.0, 0.0), AuxiliarySettings()),))
     assert both(Nobody(), None, Clock(0, 10)).total.item() == 8.0
 
 
@@ -79,7 +79,7 @@ def test_the_gradient_is_the_weighted_sum_of_gradients(transformer, rows, clock)
         return torch.cat([it.grad.flatten() for it in model.parameters() if it.grad is not None])
 
     main, focus = gradient(CrossEntropy()), gradient(AttentionFocus())
-    both = gradient(WeightedSum(CrossEntropy(), ((AttentionFocus(), Share(0.3)),)))
+    both = gradient(WeightedSum(CrossEntropy(), ((AttentionFocus(), AuxiliarySettings(0.3)),)))
     torch.testing.assert_close(
         both, main + 0.3 * _as_long(focus, main, model, batch, clock), atol=1e-5, rtol=1e-4
     )
@@ -100,7 +100,7 @@ def test_scheduled_sampling_leaves_what_stands_beside_it_its_gradient(transforme
     for weight in (1.0, 3.0):
         torch.manual_seed(1)
         model.zero_grad()
-        WeightedSum(own, ((Unlikelihood(), Share(weight)),))(model, batch, clock).total.backward()
+        WeightedSum(own, ((Unlikelihood(), AuxiliarySettings(weight)),))(model, batch, clock).total.backward()
         grads.append(model.blocks[0].attention.qkv.weight.grad.clone())
     assert not torch.allclose(*grads)
 
@@ -109,7 +109,7 @@ def test_one_pass_serves_both(transformer, rows, clock):
     model, batch = transformer(), rows()
     calls = []
     model.blocks[0].register_forward_hook(lambda *_: calls.append(1))
-    WeightedSum(CrossEntropy(), ((AttentionFocus(), Share(0.3)),))(model, batch, clock)
+    WeightedSum(CrossEntropy(), ((AttentionFocus(), AuxiliarySettings(0.3)),))(model, batch, clock)
     assert len(calls) == 1
 
 
@@ -136,12 +136,12 @@ def test_losses_on_attention_are_of_the_pass_with_hidden_places(masked, rows, pa
     for other in (AttentionFocus(), AttentionNear()):
         cost, positions = other.sums(stacks)
         expected = cost / positions
-        both, moved = found(WeightedSum(main, ((other, Share(0.3)),)))
+        both, moved = found(WeightedSum(main, ((other, AuxiliarySettings(0.3)),)))
         torch.testing.assert_close(both.total, alone.total + 0.3 * alone.weight * expected)
         assert both.weight == alone.weight
         assert not torch.allclose(moved, plain)
     assert calls == [1, 1]
-    off, same = found(WeightedSum(main, ((AttentionFocus(), Share(0.0)),)))
+    off, same = found(WeightedSum(main, ((AttentionFocus(), AuxiliarySettings(0.0)),)))
     assert torch.equal(off.total, alone.total)
     assert torch.equal(same, plain)
 
@@ -151,25 +151,27 @@ def test_losses_on_attention_are_of_the_pass_with_hidden_places(masked, rows, pa
 )
 def test_an_impossible_share_is_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        Share(**wrong)
+        AuxiliarySettings(**wrong)
 
 
 def test_a_model_that_one_of_them_cannot_teach_is_refused(lstm):
     with pytest.raises(ValueError, match="needs a Transformer"):
-        WeightedSum(CrossEntropy(), ((AttentionFocus(), Share()),)).check(lstm)
+        WeightedSum(CrossEntropy(), ((AttentionFocus(), AuxiliarySettings()),)).check(lstm)
 
 
 @dataclass(frozen=True)
 class Rewarded(Fixed):
     @property
-    def rewarded(self):
+    def uses_reward(self):
         return True
 
 
 def test_a_reward_counts_where_it_is_ever_on():
-    assert not WeightedSum(Main(1.0), ((Rewarded(1.0), Share(0.0)), (Fixed(1.0), Share()))).rewarded
-    assert WeightedSum(Main(1.0), ((Rewarded(1.0), Share(0.1, begin=9)),)).rewarded
-    assert WeightedSum(Rewarded(1.0), ()).rewarded
+    assert not WeightedSum(
+        Main(1.0), ((Rewarded(1.0), AuxiliarySettings(0.0)), (Fixed(1.0), AuxiliarySettings()))
+    ).uses_reward
+    assert WeightedSum(Main(1.0), ((Rewarded(1.0), AuxiliarySettings(0.1, begin=9)),)).uses_reward
+    assert WeightedSum(Rewarded(1.0), ()).uses_reward
 
 
 class Counting:

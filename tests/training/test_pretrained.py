@@ -188,7 +188,7 @@ def test_contradictions_are_refused_before_anything_is_read(recipe, change, mess
     ("model", "message"),
     [
         ({"from": "bibel"}, "no model 'bibel'"),
-        ({"from": "bible"}, "brings no chat template"),
+        ({"from": "bible"}, "the vocabulary has none"),
         (
             {"frozen": ["block"]},
             r"model\.frozen names 'block', but the model's parts are blocks, embed, norm",

@@ -8,7 +8,7 @@ import tomli_w
 from unspool.heads import HEADS, KerbsHeadConfig
 from unspool.models import TransformerConfig
 from unspool.models.lora import LoRA
-from unspool.objectives import AttentionFocus, AttentionNear, CrossEntropy, Share, WeightedSum
+from unspool.objectives import AttentionFocus, AttentionNear, AuxiliarySettings, CrossEntropy, WeightedSum
 from unspool.tokenization import Words
 from unspool.training import recipe
 from unspool.training.hooks import KerbsReallocate
@@ -163,7 +163,7 @@ def test_the_recipe_of_the_page_is_one_and_so_is_its_head_with_its_hook():
     blocks = re.findall(r"^```toml\n(.*?)^```", page, re.M | re.S)
     whole, part, beside, reward, sides, begun = (tomllib.loads(block) for block in blocks)
     assert parse_recipe(whole).hooks == ()
-    assert parse_recipe(whole | beside).auxiliary == ((AttentionFocus(), Share(0.1, 500)),)
+    assert parse_recipe(whole | beside).auxiliary == ((AttentionFocus(), AuxiliarySettings(0.1, 500)),)
     assert parse_recipe(whole | reward).auxiliary[0][0].reward == "chrf"
     assert parse_recipe(whole | sides).tokenizer.side("target") == Words()
     train = {"train": whole["train"] | begun["train"]}
@@ -220,7 +220,10 @@ def test_sources_with_a_vocabulary_of_their_own_need_an_encoder_decoder():
 def test_objectives_stand_beside_the_main_one():
     tables = [{"kind": "attention_focus", "weight": 0.5, "begin": 3}, {"kind": "attention_near", "cap": 9.0}]
     found = parse_recipe({**PLAIN, "auxiliary": tables})
-    assert found.auxiliary == ((AttentionFocus(), Share(0.5, 3)), (AttentionNear(9.0), Share()))
+    assert found.auxiliary == (
+        (AttentionFocus(), AuxiliarySettings(0.5, 3)),
+        (AttentionNear(9.0), AuxiliarySettings()),
+    )
     assert found.total_objective == WeightedSum(CrossEntropy(), found.auxiliary)
     assert parse_recipe(PLAIN).total_objective == CrossEntropy()
 

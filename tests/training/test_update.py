@@ -17,7 +17,7 @@ from unspool.models import (
     TransformerSeq2SeqConfig,
 )
 from unspool.models.encoders import ENCODERS
-from unspool.objectives import OBJECTIVES, CrossEntropy, Masked, Share, WeightedSum
+from unspool.objectives import OBJECTIVES, AuxiliarySettings, CrossEntropy, Masked, WeightedSum
 from unspool.tokenization import train_characters
 from unspool.training.run_state import Run
 from unspool.training.settings import TrainSettings
@@ -166,17 +166,17 @@ def test_every_objective_has_the_gradient_of_one_big_batch_however_it_is_split(n
         except ValueError:
             continue
         tried.append(kind)
-        if not kind.startswith("masked") or objective.hides:
+        if not kind.startswith("masked") or objective.masks_tokens:
             assert_split_exactly(kind, objective, text)
         main = Masked() if kind.startswith("masked") else CrossEntropy()
-        assert_split_exactly(kind, WeightedSum(main, ((objective, Share(0.7)),)), text)
+        assert_split_exactly(kind, WeightedSum(main, ((objective, AuxiliarySettings(0.7)),)), text)
     assert tried
 
 
 def test_objectives_together_have_the_gradient_of_one_big_batch(tmp_path):
     model, _ = model_and_rows("transformer_seq2seq")
     others = [
-        (objective_of(name, tmp_path, model), Share(weight))
+        (objective_of(name, tmp_path, model), AuxiliarySettings(weight))
         for name, weight in (
             ("reinforce", 0.3),
             ("minimum_risk", 2.0),
@@ -197,7 +197,7 @@ def test_a_loss_with_another_weight_than_it_prepared_is_refused(tiny):
         def __call__(self, model, batch, clock):
             return Loss(model.head.weight.sum(), 1.0)
 
-    run = tiny(objective=WeightedSum(CrossEntropy(), ((Odd(), Share()),)), accumulate=2)
+    run = tiny(objective=WeightedSum(CrossEntropy(), ((Odd(), AuxiliarySettings()),)), accumulate=2)
     with pytest.raises(ValueError, match=r"Odd\.prepare returned the weight .*: override prepare"):
         apply_update(run)
 

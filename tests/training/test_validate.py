@@ -6,7 +6,14 @@ import torch
 from unspool.data.batch import Batch
 from unspool.models import MODELS
 from unspool.models.encoders import ENCODERS
-from unspool.objectives import AttentionFocus, CrossEntropy, Masked, MaskedDiffusionLoss, Share, WeightedSum
+from unspool.objectives import (
+    AttentionFocus,
+    AuxiliarySettings,
+    CrossEntropy,
+    Masked,
+    MaskedDiffusionLoss,
+    WeightedSum,
+)
 from unspool.training.forward_pass import derive_seed, row_seeds
 from unspool.training.run_state import Run
 from unspool.training.settings import TrainSettings
@@ -194,7 +201,7 @@ def test_minus_log_p_by_hand(kind):
 @pytest.mark.parametrize("objective", [Masked(), MaskedDiffusionLoss()])
 @pytest.mark.parametrize("kind", ["masked_lm", "masked_seq2seq"])
 def test_minus_log_p_of_hidden_tokens_by_hand(kind, objective, beside):
-    trained = WeightedSum(objective, ((AttentionFocus(), Share(0.5)),)) if beside else objective
+    trained = WeightedSum(objective, ((AttentionFocus(), AuxiliarySettings(0.5)),)) if beside else objective
     model, batch, found = validated(kind, trained)
     seeds_N = row_seeds([batch], derive_seed(5, "validation 0"))[0]
     sides = {name: getattr(batch, name) for name in ("source_NS", "source_lengths_N")}

@@ -195,7 +195,7 @@ def terminal_text(text: str, file: TextIO) -> str:
 
 
 def write_pieces(pieces: Iterable[Piece], file: TextIO) -> FinishReason | None:
-    """Write each piece of a text as soon as it is certain, then a line break; returns the finish reason."""
+    """Write each piece of a text as soon as it is final, then a line break; returns the finish reason."""
     finish_reason: FinishReason | None = None
     has_text = False
     try:

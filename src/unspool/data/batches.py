@@ -139,20 +139,20 @@ class PackFeed:
     seed: int = 0
     ends: tuple[int, int] | None = None
     """BOS and EOS, if the stream has them."""
-    counts: npt.NDArray[Any] | None = None
+    loss_mask: npt.NDArray[Any] | None = None
     """1 for each token that is a target; None: all except BOS after EOS."""
 
     _target_starts: Ints | None = field(init=False, repr=False, default=None)
-    """Starts of the blocks with targets, if `counts` is given."""
+    """Starts of the blocks with targets, if `loss_mask` is given."""
     _cached_epoch: dict[int, Ints] = field(init=False, repr=False, default_factory=dict)
     """Cache of the last epoch used."""
 
     def __post_init__(self) -> None:
-        _check_stream(len(self.stream), 1 if self.counts is not None else self.length)
-        if self.counts is None:
+        _check_stream(len(self.stream), 1 if self.loss_mask is not None else self.length)
+        if self.loss_mask is None:
             return
         starts = np.arange(0, len(self.stream) - 1, self.length)
-        with_targets = starts[np.add.reduceat(self.counts[1:] > 0, starts) > 0]
+        with_targets = starts[np.add.reduceat(self.loss_mask[1:] > 0, starts) > 0]
         if not len(with_targets):
             raise ValueError("the data has no targets: conversations need answers")
         object.__setattr__(self, "_target_starts", with_targets)
@@ -174,7 +174,7 @@ class PackFeed:
         epoch, at = divmod(number, self.per_epoch)
         starts_N = self._epoch(epoch)[at * self.rows : (at + 1) * self.rows]
         stops_N = np.minimum(starts_N + self.length, len(self.stream) - 1)
-        return batch_of_blocks(self.stream, starts_N, stops_N, self.ends, self.counts)
+        return batch_of_blocks(self.stream, starts_N, stops_N, self.ends, self.loss_mask)
 
     def _epoch(self, epoch: int) -> Ints:
         """Return the start of each block, shuffled."""
@@ -196,14 +196,14 @@ def stream_batches(
     rows: int,
     length: int,
     ends: tuple[int, int] | None = None,
-    counts: npt.NDArray[Any] | None = None,
+    loss_mask: npt.NDArray[Any] | None = None,
 ) -> list[Batch]:
     """Return batches in which every token except the first is a target once, in order."""
     _check_stream(len(stream), 1)
     starts = np.arange(0, len(stream) - 1, length)
     stops = np.minimum(starts + length, len(stream) - 1)
     return [
-        batch_of_blocks(stream, starts[at : at + rows], stops[at : at + rows], ends, counts)
+        batch_of_blocks(stream, starts[at : at + rows], stops[at : at + rows], ends, loss_mask)
         for at in range(0, len(starts), rows)
     ]
 
@@ -213,7 +213,7 @@ def batch_of_blocks(
     starts_N: Ints,
     stops_N: Ints,
     ends: tuple[int, int] | None,
-    counts: npt.NDArray[Any] | None = None,
+    loss_mask: npt.NDArray[Any] | None = None,
 ) -> Batch:
     """Return a row for each block stream[start … stop − 1] with shifted targets, padded on the right."""
     lengths_N = stops_N - starts_N
@@ -222,17 +222,17 @@ def batch_of_blocks(
     places_NT = np.where(real_NT, starts_N[:, None] + times_T, 0)
     inputs_NT = np.where(real_NT, stream[places_NT], 0).astype(np.int64)
     targets_NT = np.where(real_NT, stream[places_NT + 1], 0).astype(np.int64)
-    counted_NT = real_NT
-    if counts is not None:
-        counted_NT = real_NT & (counts[places_NT + 1] > 0)
+    is_target_NT = real_NT
+    if loss_mask is not None:
+        is_target_NT = real_NT & (loss_mask[places_NT + 1] > 0)
     elif ends is not None:
         bos, eos = ends
-        counted_NT = real_NT & ~((inputs_NT == eos) & (targets_NT == bos))
+        is_target_NT = real_NT & ~((inputs_NT == eos) & (targets_NT == bos))
     return Batch(
         torch.from_numpy(inputs_NT),
         torch.from_numpy(lengths_N),
         torch.from_numpy(targets_NT),
-        torch.from_numpy(counted_NT.astype(np.float32)),
+        torch.from_numpy(is_target_NT.astype(np.float32)),
     )
 
 
@@ -272,26 +272,26 @@ class Bucketed(Checked):
         """Maximum positions of a row."""
         return self.tokens if self.max_length is None else self.max_length
 
-    def feed(self, examples: Examples, ends: tuple[int, int], seed: int, say: Notify) -> Feed:
+    def feed(self, examples: Examples, ends: tuple[int, int], seed: int, notify: Notify) -> Feed:
         del ends
-        return BucketFeed(self._fitting(examples, "training", say), self.tokens, seed)
+        return BucketFeed(self._fitting(examples, "training", notify), self.tokens, seed)
 
-    def whole(self, examples: Examples, ends: tuple[int, int], say: Notify) -> list[Batch]:
+    def validation_batches(self, examples: Examples, ends: tuple[int, int], notify: Notify) -> list[Batch]:
         """Return validation batches: every example once."""
         del ends
-        return bucketed_batches(self._fitting(examples, "validation", say), self.tokens)
+        return bucketed_batches(self._fitting(examples, "validation", notify), self.tokens)
 
-    def _fitting(self, examples: Examples, which: str, say: Notify) -> Examples:
+    def _fitting(self, examples: Examples, which: str, notify: Notify) -> Examples:
         limit = self.longest
         long_N = examples.sizes_NK.max(axis=1) > limit
         if not long_N.any():
             return examples
         message = f"{int(long_N.sum())} of {len(examples)} {which} examples are longer than {limit} tokens"
         if self.long == "cut":
-            say(f"{message}: cut")
+            notify(f"{message}: cut")
             return replace(examples, limit=limit)
         if self.long == "drop" and not long_N.all():
-            say(f"{message}: left out")
+            notify(f"{message}: left out")
             return SelectedExamples(examples, np.flatnonzero(~long_N))
         raise ValueError(
             f"{message}, the first is number {int(long_N.argmax()) + 1}: set long to "
@@ -315,23 +315,23 @@ class Packed(Checked):
         """Maximum positions of a row."""
         return self.length
 
-    def feed(self, examples: Examples, ends: tuple[int, int], seed: int, say: Notify) -> Feed:
-        del say
-        stream, counts = _stream_and_counts(examples)
-        return PackFeed(stream, self.rows, self.length, seed, ends, counts)
+    def feed(self, examples: Examples, ends: tuple[int, int], seed: int, notify: Notify) -> Feed:
+        del notify
+        stream, loss_mask = _stream_and_mask(examples)
+        return PackFeed(stream, self.rows, self.length, seed, ends, loss_mask)
 
-    def whole(self, examples: Examples, ends: tuple[int, int], say: Notify) -> list[Batch]:
+    def validation_batches(self, examples: Examples, ends: tuple[int, int], notify: Notify) -> list[Batch]:
         """Return validation batches: every token once."""
-        del say
-        stream, counts = _stream_and_counts(examples)
-        return stream_batches(stream, self.rows, self.length, ends, counts)
+        del notify
+        stream, loss_mask = _stream_and_mask(examples)
+        return stream_batches(stream, self.rows, self.length, ends, loss_mask)
 
 
-def _stream_and_counts(examples: Examples) -> tuple[Array, Array | None]:
+def _stream_and_mask(examples: Examples) -> tuple[Array, Array | None]:
     """Return all texts as one stream, and 1 for each token that is a target."""
     if not isinstance(examples, Sequences) or examples.source is not None:
         raise ValueError('packed batches are for plain texts; for pairs and labels choose kind = "bucketed"')
-    return examples.target.values, None if examples.counts is None else examples.counts.values
+    return examples.target.values, None if examples.loss_mask is None else examples.loss_mask.values
 
 
 Batches = Bucketed | Packed

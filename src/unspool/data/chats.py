@@ -44,22 +44,22 @@ class Chats(RowFormat):
     def encode(self, rows: Sequence[Row], tokenizer: Tokenizer) -> Sequence[Sequence[list[int]]]:
         """Return the tokens of each row up to the end of its last answer, and 1 for each target."""
         _check_tokenizer(tokenizer)
-        written = [_render(list(messages(row)), tokenizer) for row in rows]
-        found = tokenizer.encode_batch([whole for whole, _ in written])
+        rendered = [_render(list(messages(row)), tokenizer) for row in rows]
+        batch = tokenizer.encode_batch([chat for chat, _ in rendered])
         encoded = []
-        for (whole, begins), tokens in zip(written, found, strict=True):
-            plain = whole.ordinary and not tokenizer.literal
-            located = (tokens.ids, tokens.offsets) if plain else tokenizer.encode_with_offsets(whole)
-            ids, places = _answer_starts(whole, begins, *located, tokenizer)
-            ids, counts = _mark_answers(ids, places, tokenizer)
+        for (chat, begins), tokens in zip(rendered, batch, strict=True):
+            is_plain = chat.ordinary and not tokenizer.literal
+            located = (tokens.ids, tokens.offsets) if is_plain else tokenizer.encode_with_offsets(chat)
+            ids, starts = _answer_starts(chat, begins, *located, tokenizer)
+            ids, loss_mask = _mark_answers(ids, starts, tokenizer)
             row = tokenizer.with_bos(ids)
-            counts = [0] * (len(row) - len(ids)) + counts
-            counts[0] = 0  # the first token is never a target
-            encoded.append([row, counts])
+            loss_mask = [0] * (len(row) - len(ids)) + loss_mask
+            loss_mask[0] = 0  # the first token is never a target
+            encoded.append([row, loss_mask])
         return encoded
 
     def examples(self, columns: Sequence[Ragged]) -> Examples:
-        return Sequences(columns[0], counts=columns[1])
+        return Sequences(columns[0], loss_mask=columns[1])
 
 
 def messages(row: Row) -> Iterator[Message]:
@@ -69,21 +69,21 @@ def messages(row: Row) -> Iterator[Message]:
 
 def _render(conversation: Sequence[Message], tokenizer: Tokenizer) -> tuple[ChatPrompt, list[int]]:
     """Return the rendered conversation, and the character positions at which answers begin."""
-    whole, begins = tokenizer.chat(conversation, answered=True), []
+    chat, begins = tokenizer.chat(conversation, answered=True), []
     for at, message in enumerate(conversation):
         if message["role"] == ASSISTANT:
             question = tokenizer.chat(conversation[:at])
-            if not whole.startswith(question):
+            if not chat.startswith(question):
                 raise ValueError(
                     "the chat template renders earlier turns differently once others follow: give "
                     "dialogues of one question and one answer"
                 )
             begins.append(len(question))
-    return whole, begins
+    return chat, begins
 
 
 def _answer_starts(
-    whole: ChatPrompt,
+    chat: ChatPrompt,
     begins: Sequence[int],
     ids: list[int],
     offsets: Sequence[tuple[int, int]],
@@ -93,14 +93,14 @@ def _answer_starts(
     if not any(start < begin < end for begin in begins for start, end in offsets):
         starts = [start for start, _ in offsets]
         return ids, [bisect_left(starts, begin) for begin in begins]
-    parts = [whole[begin:end] for begin, end in pairwise((0, *begins, len(whole)))]
+    parts = [chat[begin:end] for begin, end in pairwise((0, *begins, len(chat)))]
     ids_by_part = [tokenizer.encode_with_offsets(part)[0] for part in parts]
     return [token for ids in ids_by_part for token in ids], list(accumulate(map(len, ids_by_part[:-1])))
 
 
 def _mark_answers(ids: list[int], begins: Sequence[int], tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
     """Return the tokens up to the end of the last answer, and 1 for each target."""
-    counts, end = [0] * len(ids), 0
+    loss_mask, end = [0] * len(ids), 0
     for begin, limit in zip(begins, [*begins[1:], len(ids)], strict=True):
         ends = [at for at in range(begin, limit) if ids[at] in tokenizer.eos_ids]
         if not ends:
@@ -108,8 +108,8 @@ def _mark_answers(ids: list[int], begins: Sequence[int], tokenizer: Tokenizer) -
                 "the chat template does not end answers with an EOS token: a model could not learn to stop"
             )
         end = ends[0] + 1
-        counts[begin:end] = [1] * (end - begin)
-    return ids[:end], counts[:end]
+        loss_mask[begin:end] = [1] * (end - begin)
+    return ids[:end], loss_mask[:end]
 
 
 def _check_tokenizer(tokenizer: Tokenizer) -> None:
@@ -117,7 +117,7 @@ def _check_tokenizer(tokenizer: Tokenizer) -> None:
         raise ValueError("a right-to-left model cannot learn conversations: train a left-to-right one")
     if tokenizer.chat_template is None:
         raise ValueError(
-            "conversations need a chat template, but the vocabulary brings no chat template: start from a "
+            "conversations need a chat template, but the vocabulary has none: start from a "
             'chat model ([model] from), or choose kind = "dialogues"'
         )
 

@@ -58,7 +58,7 @@ class Sequences(Examples):
 
     target: Ragged
     source: Ragged | None = None
-    counts: Ragged | None = None
+    loss_mask: Ragged | None = None
     """1 for each token that is a target; None if all are."""
 
     def __len__(self) -> int:
@@ -72,14 +72,14 @@ class Sequences(Examples):
 
     def batch(self, rows_N: Ints) -> Batch:
         lengths_N = self.limited(self.target.row_lengths(rows_N) - 1)
-        counts = self.counts
+        loss_mask = self.loss_mask
         targets = Batch(
             torch.from_numpy(self.target.padded(rows_N, lengths_N)),
             torch.from_numpy(lengths_N),
             torch.from_numpy(self.target.padded(rows_N, lengths_N, skip=1)),
             real_mask(lengths_N).float()
-            if counts is None
-            else torch.from_numpy(counts.padded(rows_N, lengths_N, skip=1)).float(),
+            if loss_mask is None
+            else torch.from_numpy(loss_mask.padded(rows_N, lengths_N, skip=1)).float(),
         )
         if self.source is None:
             return targets

@@ -108,7 +108,7 @@ def prepare(
         notes.append(f"{found.empty} rows with an empty column were left out")
     train, valid = (work.form.examples(columns) for columns in (found.train, found.valid))
     feed = batches.feed(train, bos_and_eos(vocabulary), seed, notes.append)
-    checks = batches.whole(valid, bos_and_eos(vocabulary), notes.append) if len(valid) else []
+    checks = batches.validation_batches(valid, bos_and_eos(vocabulary), notes.append) if len(valid) else []
     facts = {
         "vocab_size": vocabulary.vocab_size,
         **({} if vocabulary.source is None else {"source_vocab_size": vocabulary.source.vocab_size}),

@@ -108,16 +108,16 @@ def _read(
     fitting = []
     for sentence in sentences:
         spans = [(word.begin, word.end) for word in sentence.words]
-        spelled = align_words(sentence.text, spans, model.tokenizer, bos=model.reads_bos)
-        if model.context is None or len(spelled.ids) <= model.context:
-            fitting.append((sentence, spelled))
+        aligned = align_words(sentence.text, spans, model.tokenizer, bos=model.reads_bos)
+        if model.context is None or len(aligned.ids) <= model.context:
+            fitting.append((sentence, aligned))
     if not fitting:
         return []
-    batch = pad_rows([spelled.ids for _, spelled in fitting]).to(next(model.parameters()).device)
+    batch = pad_rows([aligned.ids for _, aligned in fitting]).to(next(model.parameters()).device)
     _, (stack,) = model.attention_reading.read_attention(batch)
     hits = []
-    for row, (sentence, spelled) in enumerate(fitting):
-        T = len(spelled.ids)
-        layers = [word_attention(alpha[row, :, :T, :T].float(), spelled.tokens) for alpha in stack.layers]
+    for row, (sentence, aligned) in enumerate(fitting):
+        T = len(aligned.ids)
+        layers = [word_attention(alpha[row, :, :T, :T].float(), aligned.tokens) for alpha in stack.layers]
         hits.append(([(word.head, word.label) for word in sentence.words], layers))
     return hits

@@ -6,8 +6,7 @@
 Bahdanau et al. 2015, figure 3, for maps of cross-attention (papers.bib: bahdanau2015neural); Clark et al.
 2019, §3, for heads that attend to the previous token or to a separator (papers.bib: clark2019what). Attention
 to the first token is the attention sink of Xiao et al. 2024 (papers.bib: xiao2024efficient). A head is
-assigned to a target if it gives it at least half of its attention, averaged over the tokens that have a
-choice.
+assigned to the target that gets at least half of its attention, averaged over the tokens that have a choice.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def distinct_n(texts: Sequence[Tokens], n: int = 1, *, level: Literal["corpus", 
 
 
 def zipf_coefficient(texts: Sequence[Tokens]) -> float:
-    """Slope of log frequency over log rank: about 1 in natural text, 0 if all tokens are equally frequent."""
+    """Fall of log frequency with log rank: about 1 in natural text, 0 if all tokens are equally frequent."""
     check_texts(texts)
     counts = Counter(token for tokens in texts for token in tokens).most_common(ZIPF_TOP)
     if len(counts) < 2:

@@ -52,7 +52,7 @@ def processor(
     per row; None uses torch's generator. The processor can be reused for several `generate` calls, including
     assisted and prompt-lookup decoding; outside `generate`, call `reset()` before a new text.
     """
-    TRANSFORMERS.imported("us.hf.processor")
+    TRANSFORMERS.require("us.hf.processor")
     from unspool.integrations.huggingface.logits_processor import UnspoolLogitsProcessor
 
     return UnspoolLogitsProcessor(rules, model, tokenizer, seed)
@@ -63,7 +63,7 @@ def decoder(decoder: Decoder | str | None, tokenizer: Any = None) -> CustomGener
 
     Transforms and decoders that read text need `tokenizer` (Grammar, MBR's ChrF).
     """
-    TRANSFORMERS.imported("us.hf.decoder")
+    TRANSFORMERS.require("us.hf.decoder")
     from unspool.integrations.huggingface.custom_generate import CustomGenerate
 
     return CustomGenerate(as_decoder(decoder), tokenizer)

@@ -183,7 +183,7 @@ class LlamaCppModel(Abilities):
     """A GGUF model that llama.cpp runs."""
 
     def __init__(self, path: str | Path, layers_on_gpu: int = 0) -> None:
-        self._library = LLAMA_CPP.imported("engine='llama.cpp'")
+        self._library = LLAMA_CPP.require("engine='llama.cpp'")
         _silence_log(self._library)
         self._file = open_gguf(Path(path))
         self.tokenizer: TokenizerLike | None = load_gguf_tokenizer(self._file)
@@ -261,7 +261,7 @@ def load_llama(path: Path, device: str) -> LlamaCppModel:
     """Load a GGUF file on the CPU, or on a GPU if llama.cpp supports it."""
     if device == "cpu":
         return LlamaCppModel(path)
-    if not LLAMA_CPP.imported("engine='llama.cpp'").llama_supports_gpu_offload():
+    if not LLAMA_CPP.require("engine='llama.cpp'").llama_supports_gpu_offload():
         raise ValueError(
             f"device {device!r} is not supported: the installed llama-cpp-python has no GPU support; leave "
             "device out, or build it with GPU support"

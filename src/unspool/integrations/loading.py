@@ -159,7 +159,7 @@ class OptionalPackage:
     extra: str
     """`pip install 'unspool[extra]'` installs it."""
 
-    def imported(self, why: str) -> Any:
+    def require(self, why: str) -> Any:
         """Import the module; ImportError with the install command if it is missing or too old."""
         module = import_optional(self.module, why, self.distribution, self.extra)
         version = self._version(module)

@@ -104,7 +104,7 @@ class Objective(Protocol):
     """
 
     @property
-    def watches(self) -> bool:
+    def needs_attention(self) -> bool:
         """True if it needs the attention weights of the shared pass."""
         return False
 
@@ -116,7 +116,7 @@ class Objective(Protocol):
     def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss: ...
 
     @property
-    def draws(self) -> bool:
+    def needs_row_seeds(self) -> bool:
         """True if rows need seeds (`Batch.seeds_N`)."""
         return False
 
@@ -143,12 +143,12 @@ class Objective(Protocol):
         return None
 
     @property
-    def hides(self) -> bool:
+    def masks_tokens(self) -> bool:
         """True if it masks positions of a text, for masked models; it is then used in validation, too."""
         return False
 
     @property
-    def rewarded(self) -> bool:
+    def uses_reward(self) -> bool:
         """True if it maximises a reward, which may lower the likelihood of the references."""
         return False
 

@@ -53,14 +53,14 @@ class BoundaryTokens:
         if vocab_size is None:
             if source_tokenizer is not None:
                 raise ValueError(
-                    "the tokenizer has a vocabulary of its own for sources, but the model has not: give "
+                    "the tokenizer has a separate source vocabulary, but the model has none: give "
                     f"source_vocab_size={source_tokenizer.vocab_size}"
                 )
             return None
         if tokenizer is not None and source_tokenizer is None:
             raise ValueError(
-                f"the model has {vocab_size} tokens for sources alone, but its tokenizer has no vocabulary "
-                "for these: give one (tokenizer.source)"
+                f"the model has a separate source vocabulary of {vocab_size} tokens, but its tokenizer has "
+                "none: give one (tokenizer.source)"
             )
         return cls.of(bos, eos, source_tokenizer, vocab_size)
 
@@ -93,7 +93,7 @@ def batch_sources(batch: Batch) -> tuple[Tensor, Tensor]:
 def pad_rows(
     rows: Sequence[Sequence[int]], device: torch.device, *, left: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Rows as one padded tensor (N, T), for torch models that read rectangles, and their lengths (N)."""
+    """Rows as one tensor (N, T), padded for torch models, and their lengths (N)."""
     lengths = [len(row) for row in rows]
     longest = max(lengths)
     tokens = [

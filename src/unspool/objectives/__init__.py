@@ -12,12 +12,13 @@ from unspool.objectives.expected_reward import MinimumRisk, Reinforce
 from unspool.objectives.masked import Masked, MaskedDiffusionLoss
 from unspool.objectives.scheduled_sampling import ScheduledSampling
 from unspool.objectives.unlikelihood import SequenceUnlikelihood, Unlikelihood
-from unspool.objectives.weighted_sum import Share, WeightedSum
+from unspool.objectives.weighted_sum import AuxiliarySettings, WeightedSum
 
 __all__ = [
     "OBJECTIVES",
     "AttentionFocus",
     "AttentionNear",
+    "AuxiliarySettings",
     "CrossEntropy",
     "DependencyHeads",
     "Distillation",
@@ -27,7 +28,6 @@ __all__ = [
     "Reinforce",
     "ScheduledSampling",
     "SequenceUnlikelihood",
-    "Share",
     "Unlikelihood",
     "WeightedSum",
 ]

@@ -43,7 +43,7 @@ class AttentionLoss(Objective):
     """The name in the stats."""
     free_layers: ClassVar[int] = 0
     """The number of last layers of each stack without cost."""
-    watches = True
+    needs_attention = True
 
     def cost(self, alpha_NHTT: Tensor) -> Tensor:
         """(N, H, T): the cost of each head and position."""
@@ -171,7 +171,7 @@ class DependencyHeads(Checked, AttentionLoss):
     rows: int = integer(8, at_least=1)
     """Sentences of the treebank per update."""
 
-    watches = False  # it reads the treebank instead of the batch
+    needs_attention = False  # it reads the treebank instead of the batch
     own_batches = True
 
     def __post_init__(self) -> None:
@@ -194,7 +194,7 @@ class DependencyHeads(Checked, AttentionLoss):
         return found
 
     @cached_property
-    def _spelled(self) -> dict[int, AlignedWords]:
+    def _aligned(self) -> dict[int, AlignedWords]:
         return {}
 
     def check(self, model: Trainable) -> None:
@@ -217,10 +217,10 @@ class DependencyHeads(Checked, AttentionLoss):
 
     def prepare(self, model: Trainable, batch: Batch, clock: Clock) -> PreparedLoss:
         """The weight is the number of arcs of this batch's sentences."""
-        mine = self._drawn(clock)[clock.micro_batch :: clock.micro_batches]
-        spelled = [(at, self._tokens(at, model)) for at in mine]
+        drawn = self._drawn(clock)[clock.micro_batch :: clock.micro_batches]
+        aligned = [(at, self._tokens(at, model)) for at in drawn]
         kept = [
-            (at, words) for at, words in spelled if model.context is None or len(words.ids) <= model.context
+            (at, words) for at, words in aligned if model.context is None or len(words.ids) <= model.context
         ]
         if not kept:
             return empty_loss("dependency_heads")
@@ -252,11 +252,11 @@ class DependencyHeads(Checked, AttentionLoss):
         return Loss(cost_A.sum(), float(len(cost_A)), {"dependency_heads": float(cost_A.detach().sum())})
 
     def _tokens(self, at: int, model: Any) -> AlignedWords:
-        if at not in self._spelled:
+        if at not in self._aligned:
             sentence = self._sentences[at]
             places = [(word.begin, word.end) for word in sentence.words]
-            self._spelled[at] = align_words(sentence.text, places, model.tokenizer, bos=model.reads_bos)
-        return self._spelled[at]
+            self._aligned[at] = align_words(sentence.text, places, model.tokenizer, bos=model.reads_bos)
+        return self._aligned[at]
 
 
 def arc_cost(alpha_WW: Tensor, arcs: list[tuple[int, int]]) -> Tensor:

@@ -78,6 +78,6 @@ class Distillation(RolloutObjective):
 
 
 def _kind_and_vocabulary(model: Any) -> list[Any]:
-    texts = [text for text in (model.tokenizer, model.source_tokenizer) if text is not None]
+    tokenizers = [it for it in (model.tokenizer, model.source_tokenizer) if it is not None]
     sizes = [model.vocab_size, model.source_vocab_size]
-    return [model.is_encoder_decoder, *sizes, *map(hash_tokenizer, texts)]
+    return [model.is_encoder_decoder, *sizes, *map(hash_tokenizer, tokenizers)]

@@ -104,8 +104,8 @@ class RewardObjective(RolloutObjective):
     samples: int = integer(1, at_least=1)
     """Samples per prompt."""
 
-    rewarded = True
-    draws = True
+    uses_reward = True
+    needs_row_seeds = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -16,8 +16,8 @@ from unspool.interfaces import Clock, Loss, Objective, PreparedLoss, Trainable
 class MaskedObjective(Objective):
     """Base class; a subclass chooses the masked positions and their weights."""
 
-    hides = True
-    draws = True
+    masks_tokens = True
+    needs_row_seeds = True
 
     @property
     def validation(self) -> Objective:

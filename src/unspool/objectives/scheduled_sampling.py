@@ -88,7 +88,7 @@ class ScheduledSampling(Checked, Objective):
     smoothing: float = number(0.0, at_least=0, below=1)
     """The share of probability spread over the whole vocabulary."""
 
-    draws = True
+    needs_row_seeds = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -95,7 +95,7 @@ class SharedPass:
 
 
 @dataclass(frozen=True)
-class Share(Checked):
+class AuxiliarySettings(Checked):
     """The weight and start of an auxiliary objective; all other keys belong to the objective."""
 
     weight: float = number(1.0, at_least=0)
@@ -109,7 +109,7 @@ class WeightedSum(Objective):
     """The main objective and auxiliary ones."""
 
     main: Objective
-    others: tuple[tuple[Objective, Share], ...]
+    others: tuple[tuple[Objective, AuxiliarySettings], ...]
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
@@ -121,20 +121,20 @@ class WeightedSum(Objective):
         return any(objective.own_batches for objective in self.objectives)
 
     @property
-    def draws(self) -> bool:
-        return any(objective.draws for objective in self.objectives)
+    def needs_row_seeds(self) -> bool:
+        return any(objective.needs_row_seeds for objective in self.objectives)
 
     @property
-    def hides(self) -> bool:
-        return self.main.hides
+    def masks_tokens(self) -> bool:
+        return self.main.masks_tokens
 
     @property
     def validation(self) -> Objective | None:
         return self.main.validation
 
     @property
-    def rewarded(self) -> bool:
-        return self.main.rewarded or any(it.rewarded and share.weight > 0 for it, share in self.others)
+    def uses_reward(self) -> bool:
+        return self.main.uses_reward or any(it.uses_reward and share.weight > 0 for it, share in self.others)
 
     def check(self, model: Trainable) -> None:
         for objective in self.objectives:
@@ -157,7 +157,7 @@ class WeightedSum(Objective):
         ]
         if not active:
             return self.main.for_update(model, batches, sums)
-        parts = [(self.main, Share()), *active]
+        parts = [(self.main, AuxiliarySettings()), *active]
         prepared = [
             [
                 objective.prepare(model, batch, replace(clock, update=now - share.begin))
@@ -174,7 +174,7 @@ class WeightedSum(Objective):
 class _PreparedSum(Objective):
     """A weighted sum for the batches of one update."""
 
-    parts: Sequence[tuple[Objective, Share]]
+    parts: Sequence[tuple[Objective, AuxiliarySettings]]
     """The main objective and the enabled ones."""
     scales: Sequence[float]
     """The weight of the main objective divided by that of each part, over the whole update."""
@@ -184,7 +184,7 @@ class _PreparedSum(Objective):
     def __call__(self, model: Trainable, batch: Batch, clock: Clock) -> Loss:  # noqa: ARG002
         """Main + Σ λ · scale · loss of one of these batches, to be divided by the update's main weight."""
         at = next(at for at, other in enumerate(self.batches) if other is batch)
-        shared: Any = SharedPass(model, batch, with_attention=any(it.watches for it, _ in self.parts))
+        shared: Any = SharedPass(model, batch, with_attention=any(it.needs_attention for it, _ in self.parts))
         total: Any = 0.0
         weight, stats = 0.0, dict[str, float]()
         for (part, share), scale, prepared in zip(self.parts, self.scales, self.prepared[at], strict=True):

@@ -76,7 +76,7 @@ def dry_run(recipe: AnyRecipe, changes: Sequence[str] = (), *, trust_code: bool 
     learning = sum(weight.numel() for weight in run.optimizer.state)
     held = sum(weight.numel() * weight.element_size() for weight in run.model.parameters())
     moments = sum(3 * weight.numel() * weight.element_size() for weight in run.optimizer.state)
-    odd = recipe_warnings(run.settings, read.schedule, bool(prepared.valid), read.total_objective.rewarded)
+    odd = recipe_warnings(run.settings, read.schedule, bool(prepared.valid), read.total_objective.uses_reward)
     return DryRun(
         {name: count for name, count in prepared.facts.items() if count},
         type(run.model).__name__,

@@ -39,7 +39,7 @@ from unspool.models.loading.lora_file import fingerprint
 from unspool.models.loading.model_names import load
 from unspool.models.loading.run_folder import load_folder
 from unspool.models.lora import LoRA, add_adapters
-from unspool.objectives import OBJECTIVES, CrossEntropy, Share, WeightedSum
+from unspool.objectives import OBJECTIVES, AuxiliarySettings, CrossEntropy, WeightedSum
 from unspool.objectives.expected_reward import REWARDS, RewardObjective
 from unspool.plugins import check_trust
 from unspool.tokenization import TOKENIZER_CONFIGS, Separate, Tokenizer
@@ -159,7 +159,7 @@ class Recipe:
     seed: int = 0
     pretrained: Pretrained | None = None
     """The model to start from, if any."""
-    auxiliary: tuple[tuple[Any, Share], ...] = ()
+    auxiliary: tuple[tuple[Any, AuxiliarySettings], ...] = ()
     """Further objectives and their weights."""
 
     @property
@@ -276,9 +276,9 @@ def _check_type(name: str, value: Any, expected: type, description: str) -> Any:
     return value
 
 
-def _parse_auxiliary(table: Mapping[str, Any], where: str) -> tuple[Any, Share]:
-    names = {setting.name for setting in fields(Share)}
-    share = build(Share, {key: value for key, value in table.items() if key in names}, where)
+def _parse_auxiliary(table: Mapping[str, Any], where: str) -> tuple[Any, AuxiliarySettings]:
+    names = {setting.name for setting in fields(AuxiliarySettings)}
+    share = build(AuxiliarySettings, {key: value for key, value in table.items() if key in names}, where)
     return choose(OBJECTIVES, {key: value for key, value in table.items() if key not in names}, where), share
 
 

@@ -61,7 +61,7 @@ def _contradictions(recipe: Recipe) -> Iterator[str]:
             kind = kind_name(OBJECTIVES, type(objective))
             if objective.own_batches:
                 yield f"train.shard does not work with {kind}, which runs extra batches: set it to false"
-            if objective.watches:
+            if objective.needs_attention:
                 yield f"train.shard does not work with losses on attention ({kind}): set it to false"
         if train.measure != "loss":
             yield f'train.shard does not work with train.measure = "{train.measure}": choose "loss"'
@@ -76,7 +76,7 @@ def check_built_run(recipe: Recipe, model: Any, valid: Sequence[Batch]) -> None:
 
 def _unsupported(recipe: Recipe, model: Any, valid: Sequence[Batch]) -> Iterator[str]:
     name, measure, objective = type(model).__name__, recipe.train.measure, recipe.total_objective
-    if model.infilling is not None and not objective.hides:
+    if model.infilling is not None and not objective.masks_tokens:
         yield f'a {name} needs a masking objective: set objective.kind = "masked" or "masked_diffusion"'
     if model.labels is not None and any(bpe_dropout_rates(recipe.tokenizer)):
         yield f"tokenizer.dropout does not work with labels, and a {name} predicts labels: set it to 0"

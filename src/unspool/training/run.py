@@ -157,7 +157,7 @@ def _begin_run(
     # After all checks, so that recipe.toml never holds a refused change.
     if processes.rank == 0:
         write_recipe(path, recipe.settings, history)
-    rewarded = recipe.total_objective.rewarded
+    rewarded = recipe.total_objective.uses_reward
     for warning in recipe_warnings(run.settings, recipe.schedule, bool(prepared.valid), rewarded):
         reporter.warn(warning)
     if checkpoint is not None:

@@ -129,7 +129,7 @@ def micro_batches(run: Run) -> dict[int, tuple[Batch, Clock]]:
     first = run.progress.update * count
     mine = range(first + run.processes.rank, first + count, run.processes.size)
     batches = {number: run.batch(number) for number in mine}
-    if run.objective.draws:
+    if run.objective.needs_row_seeds:
         # Seeds depend on all rows of the update, so that the batches of other processes are read too.
         rows = [batches.get(number) or run.feed.batch(number) for number in range(first, first + count)]
         seeds = row_seeds(rows, derive_seed(run.seed, "rows", run.progress.update))

@@ -74,7 +74,7 @@ def validate(run: Run) -> Validation:
 
 
 def score_function(name: str) -> Callable[[Sequence[str], Sequence[str]], float]:
-    """Return the corpus score of that name, 0 to 100; or a Python function, whose trust was checked.
+    """Return the corpus score of that name, 0 to 100, or the function module:name (--trust-code was checked).
 
     BLEU: Papineni et al. 2002 (papers.bib: papineni2002bleu). chrF: Popović 2015 (papers.bib:
     popovic2015chrf).
@@ -103,7 +103,7 @@ def greedy_score(run: Run) -> float | None:
     if run.settings.measure == "loss":
         return None
     measure = score_function(run.settings.measure)
-    found = 0.0
+    value = 0.0
     if run.processes.rank == 0:
         model: Any = run.model
         model.eval()
@@ -111,13 +111,13 @@ def greedy_score(run: Run) -> float | None:
         longest = max(len(model.tokenizer.encode(text)) for text in references)
         decoder: Decoder = Greedy() if model.infilling is None else MaskPredict()
         outputs = generate(model, sources, decoder, max_new_tokens=2 * longest + 10, seed=0)
-        found = measure([out.text for out in outputs], references)
+        value = measure([out.text for out in outputs], references)
         model.train()
-    return run.processes.sums([found])[0]
+    return run.processes.sums([value])[0]
 
 
 def sources_and_references(
-    batches: Sequence[Batch], rows: int, text: Any
+    batches: Sequence[Batch], rows: int, tokenizer: Any
 ) -> tuple[list[list[int]], list[str]]:
     """Return the first sources, without EOS, and their references."""
     sources: list[list[int]] = []
@@ -126,7 +126,7 @@ def sources_and_references(
         assert batch.source_NS is not None
         assert batch.source_lengths_N is not None
         lengths = zip(batch.source_lengths_N.tolist(), batch.lengths_N.tolist(), strict=True)
-        for at, (length, said) in enumerate(lengths):
-            sources.append(batch.source_NS[at, : length - 1].tolist())
-            references.append(text.decode(batch.targets_NU[at, :said].tolist()))
+        for row, (source_length, length) in enumerate(lengths):
+            sources.append(batch.source_NS[row, : source_length - 1].tolist())
+            references.append(tokenizer.decode(batch.targets_NU[row, :length].tolist()))
     return sources[:rows], references[:rows]

@@ -286,7 +286,7 @@ class TransformersCausalLM(TransformersModel):
         except ValueError:  # without a cache
             return False
         kinds = {type(layer) for layer in state.cache.layers}
-        return kinds == {TRANSFORMERS.imported("this model").cache_utils.DynamicLayer}
+        return kinds == {TRANSFORMERS.require("this model").cache_utils.DynamicLayer}
 
     @inference_method
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, CausalState]:
@@ -336,7 +336,7 @@ class TransformersCausalLM(TransformersModel):
         mask = [[False] * (length - len(prompt)) + [True] * len(prompt) for prompt in prompts]
         mask_NT = torch.tensor(mask, device=self.device)
         # Recurrent models create their own cache in the first pass.
-        cache = None if self._recurrent else TRANSFORMERS.imported("this model").DynamicCache()
+        cache = None if self._recurrent else TRANSFORMERS.require("this model").DynamicCache()
         return torch.tensor(rows, device=self.device), CausalState(cache, mask_NT, not bool(mask_NT.all()))
 
     @cached_property

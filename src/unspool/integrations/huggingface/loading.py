@@ -62,7 +62,7 @@ def from_huggingface(model: Any, tokenizer: Any = None) -> TransformersCausalLM 
     `tokenizer` is a tokenizer of transformers or of this package. Without one, prompts and outputs are token
     ids, and EOS is `eos_token_id` of generation_config or config.
     """
-    library = TRANSFORMERS.imported("from_huggingface")
+    library = TRANSFORMERS.require("from_huggingface")
     if not isinstance(model, library.PreTrainedModel) or not model.can_generate():
         raise TypeError(
             f"{model!r:.80} is not a generating model of transformers: load one with AutoModelForCausalLM or "
@@ -93,7 +93,7 @@ def load_folder(
     Code in the folder (`auto_map`) is not run, and pickles are not read. transformers fills missing tensors
     with random numbers; such a folder is rejected.
     """
-    library = TRANSFORMERS.imported(f"{folder}: a model of this family")
+    library = TRANSFORMERS.require(f"{folder}: a model of this family")
     try:
         with _quiet_logging(library):
             model, info = _read(library, folder, dtype)
@@ -159,7 +159,7 @@ def to_huggingface(model: TransformerLM | TransformerSeq2Seq) -> Any:
     `us.save(model, folder, format="huggingface")` writes a folder for `from_pretrained` without needing
     transformers.
     """
-    transformers = TRANSFORMERS.imported("to_huggingface")
+    transformers = TRANSFORMERS.require("to_huggingface")
     export = export_to_huggingface(model)
     config = transformers.AutoConfig.for_model(export.family, **export.config)
     converted = getattr(transformers, export.architecture)(config)

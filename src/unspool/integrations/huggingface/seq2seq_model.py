@@ -82,7 +82,7 @@ class TransformersSeq2Seq(TransformersModel):
 
     @inference_method
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, EncoderDecoderState]:
-        library = TRANSFORMERS.imported("this model")
+        library = TRANSFORMERS.require("this model")
         cache = library.EncoderDecoderCache(library.DynamicCache(), library.DynamicCache())
         state = EncoderDecoderState(
             cache, self.encode(prompts), torch.arange(len(prompts), device=self.device)
@@ -119,7 +119,7 @@ class TransformersSeq2Seq(TransformersModel):
         return state
 
     def _read(self, tokens_NT: Tensor, state: EncoderDecoderState) -> tuple[Any, Tensor | None]:
-        library = TRANSFORMERS.imported("this model")
+        library = TRANSFORMERS.require("this model")
         # Only eager attention returns weights: load with attn_implementation="eager".
         has_weights = self.config._attn_implementation == "eager"
         return self.run(

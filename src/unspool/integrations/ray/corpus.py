@@ -100,7 +100,7 @@ def pool_size(ray: Any, workers: int | None) -> int:
 
 def ray_package() -> Any:
     """Import `ray` and `ray.data`; ImportError with the install command if missing or too old."""
-    ray = RAY.imported("processing a corpus")
+    ray = RAY.require("processing a corpus")
     try:
         importlib.import_module("ray.data")
     except ImportError as error:

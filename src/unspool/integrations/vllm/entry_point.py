@@ -15,7 +15,7 @@ from unspool.integrations.vllm.model_runners import V1BatchRows, V2RequestSlots
 from unspool.integrations.vllm.sequences import SequenceSampler, request_decoder
 from unspool.integrations.vllm.served_model import ServedModel
 
-VLLM.imported("unspool's decoders in vLLM")
+VLLM.require("unspool's decoders in vLLM")
 
 from vllm.logger import init_logger  # noqa: E402
 from vllm.v1.sample.logits_processor import LogitsProcessor as ForV1  # noqa: E402

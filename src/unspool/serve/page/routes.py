@@ -141,7 +141,7 @@ class RatingRoutes:
 
 
 def _own_name(rater: str, request: Request) -> str:
-    """The name under which answers are saved; it includes the API key, which prevents impersonation."""
+    """The name under which answers are saved; the name of the API key in it prevents impersonation."""
     owner = record_of(request).owner
     return f"{rater.strip()[:60]}@{owner}" if owner else rater
 
