@@ -143,10 +143,10 @@ class ResponseObject(ResponseModel):
     """The response of /v1/responses."""
 
     id: str
-    object: Literal["response"]
+    object: Literal["response"] = "response"
     created_at: int
     status: Literal["completed", "incomplete", "in_progress", "failed"]
-    error: dict[str, Any] | None
+    error: dict[str, Any] | None = None
     incomplete_details: dict[str, str] | None
     instructions: str | None
     max_output_tokens: int | None
@@ -154,14 +154,14 @@ class ResponseObject(ResponseModel):
     model: str
     output: list[dict[str, Any]]
     parallel_tool_calls: bool
-    previous_response_id: None
-    store: Literal[False]
+    previous_response_id: None = None
+    store: Literal[False] = False
     temperature: float
     text: dict[str, Any]
     tool_choice: str | dict[str, Any]
     tools: list[dict[str, Any]]
     top_p: float
-    truncation: Literal["disabled"]
+    truncation: Literal["disabled"] = "disabled"
     usage: dict[str, Any] | None
 
 
@@ -297,29 +297,24 @@ class ResponsesBuilder(ChatBuilder):
         self._events += 1
         return {"type": kind, "sequence_number": self._events - 1, **place, **fields}
 
-    def _object(self, status: str) -> dict[str, Any]:
+    def _object(self, status: Any) -> dict[str, Any]:
         body, choice = self._request, self._request.tool_choice or "auto"
         metadata = (body.model_extra or {}).get("metadata")
-        return {
-            "id": self._id,
-            "object": "response",
-            "created_at": self._created,
-            "status": status,
-            "error": None,
-            "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
-            "instructions": body.instructions,
-            "max_output_tokens": None if body.max_tokens < 0 else body.max_tokens,
-            "metadata": metadata if isinstance(metadata, dict) else {},
-            "model": body.model,
-            "output": list(self._items),
-            "parallel_tool_calls": body.parallel_tool_calls,
-            "previous_response_id": None,
-            "store": False,
-            "temperature": body.temperature,
-            "text": body.text.model_dump(by_alias=True, exclude_none=True, include={"format"}),
-            "tool_choice": choice if isinstance(choice, str) else choice.model_dump(),
-            "tools": [tool.model_dump() for tool in body.tools],
-            "top_p": body.top_p,
-            "truncation": "disabled",
-            "usage": None if status == "in_progress" else self.usage(),
-        }
+        return ResponseObject(
+            id=self._id,
+            created_at=self._created,
+            status=status,
+            incomplete_details={"reason": "max_output_tokens"} if status == "incomplete" else None,
+            instructions=body.instructions,
+            max_output_tokens=None if body.max_tokens < 0 else body.max_tokens,
+            metadata=metadata if isinstance(metadata, dict) else {},
+            model=body.model,
+            output=self._items,
+            parallel_tool_calls=body.parallel_tool_calls,
+            temperature=body.temperature,
+            text=body.text.model_dump(by_alias=True, exclude_none=True, include={"format"}),
+            tool_choice=choice if isinstance(choice, str) else choice.model_dump(),
+            tools=[tool.model_dump() for tool in body.tools],
+            top_p=body.top_p,
+            usage=None if status == "in_progress" else self.usage(),
+        ).model_dump()

@@ -85,17 +85,11 @@ class Server:
 
     async def models(self) -> dict[str, Any]:
         names = (*self.schedulers, *self.aliases)
-        return {"object": "list", "data": [await self.model(name) for name in names]}
+        return {"data": [await self.model(name) for name in names]}
 
     async def model(self, name: str) -> dict[str, Any]:
         model = self.scheduler(name).model
-        return {
-            "id": name,
-            "object": "model",
-            "created": self._since,
-            "owned_by": "unspool",
-            "max_model_len": model.context,
-        }
+        return {"id": name, "created": self._since, "max_model_len": model.context}
 
     async def completions(self, body: CompletionRequest, request: Request) -> Response:
         count = body.best_of or body.n
