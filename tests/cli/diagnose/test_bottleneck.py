@@ -98,7 +98,7 @@ def test_a_run_of_a_known_language_is_set_beside_its_truth(unspool, tmp_path):
     assert "(at most D + 2 = 6)" in lines[1]
     error = f"{truth['reached']:.4g}; every matrix of rank 6 has at least {truth['least']:.4g}"
     assert f"error of log p       {error}" in lines
-    assert f"beside the truth     of rank {truth['rank']}; s = 1e-06 makes every word possible" in lines
+    assert f"true log p           rank {truth['rank']}, with a share s = 1e-06 of the uniform one" in lines
     assert any(
         line.startswith(f"underestimation      δ = {truth['delta']:.2f} nats measured") for line in lines
     )
@@ -107,7 +107,7 @@ def test_a_run_of_a_known_language_is_set_beside_its_truth(unspool, tmp_path):
 def test_no_truth_is_told_where_none_is_known(unspool, loaded, text):
     found = json.loads(unspool("diagnose", "bottleneck", "tiny", "--text", text, "--json")[1])
     assert (found["truth"], found["texts"]) == (None, str(text))
-    assert "beside the truth" not in unspool("diagnose", "bottleneck", "tiny", "--text", text)[1]
+    assert "true log p" not in unspool("diagnose", "bottleneck", "tiny", "--text", text)[1]
 
 
 def test_a_text_that_is_not_there_fails_before_the_work(unspool, loaded, tmp_path):
@@ -152,7 +152,7 @@ def test_a_picture_is_drawn(unspool, loaded, text, tmp_path):
     assert "<svg" in path.read_text()
 
 
-@pytest.mark.parametrize(("name", "said"), [("a.txt", "unknown figure format"), ("no/a.svg", "No such file")])
+@pytest.mark.parametrize(("name", "said"), [("a.txt", "unknown figure format"), ("no/a.svg", "there is no folder")])
 def test_a_picture_that_cannot_be_written_fails_before_the_work(unspool, loaded, text, tmp_path, name, said):
     status, out, err = unspool("diagnose", "bottleneck", "tiny", "--text", text, "--figure", tmp_path / name)
     assert (status, out, loaded) == (2, "", [])
