@@ -225,8 +225,8 @@ def test_a_language_model_looks_back(bible_of_attention_map):
     seen = attention_map(bible_of_attention_map, "And God said", us.Greedy(), 4, layer=2)
     weights = torch.tensor(seen.weights)
     out = us.generate(bible_of_attention_map, "And God said", us.Greedy(), max_new_tokens=4)
-    assert "".join(seen.looking) == f"<bos>And God said{out.text}"
-    assert weights.shape == (bible_of_attention_map.config.heads, len(seen.looking), len(seen.looked_at))
+    assert "".join(seen.queries) == f"<bos>And God said{out.text}"
+    assert weights.shape == (bible_of_attention_map.config.heads, len(seen.queries), len(seen.keys))
     torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:2]), atol=2e-3, rtol=0)
     assert weights.triu(1).sum() == 0
     assert (seen.kind, seen.kinds, seen.layer, seen.layers) == (
@@ -240,8 +240,8 @@ def test_a_language_model_looks_back(bible_of_attention_map):
 def test_a_translator_looks_at_its_source(dates):
     seen = attention_map(dates, "May 5th, 1921", us.Greedy(), 20, layer=1)
     assert (seen.kind, seen.kinds) == ("source", ("source", "encoder", "decoder"))
-    assert "".join(seen.looked_at) == "May 5th, 1921<eos>"
-    assert "".join(seen.looking) == "1921-05-05<eos>"
+    assert "".join(seen.keys) == "May 5th, 1921<eos>"
+    assert "".join(seen.queries) == "1921-05-05<eos>"
     weights = torch.tensor(seen.weights)
     assert weights.shape == (4, 11, 14)
     # Averaged over the heads, the last layer is what the steps tell.
@@ -249,7 +249,7 @@ def test_a_translator_looks_at_its_source(dates):
     torch.testing.assert_close(weights[:, 0].mean(0), step.attention[0], atol=2e-4, rtol=0)
     for kind, size in (("encoder", 14), ("decoder", 11)):
         found = attention_map(dates, "May 5th, 1921", us.Greedy(), 20, kind)
-        assert (len(found.looking), len(found.looked_at)) == (size, size)
+        assert (len(found.queries), len(found.keys)) == (size, size)
 
 
 def test_a_recurrent_translator_has_one_map():
@@ -257,8 +257,8 @@ def test_a_recurrent_translator_has_one_map():
     model = RNNSeq2SeqConfig(vocab_size=9, width=8, bos=1, eos=2).build().eval()
     seen = attention_map(model, [3, 4, 5], us.Sample(), 3)
     assert (seen.kinds, seen.layers, seen.heads) == (("source",), 1, 1)
-    assert seen.looked_at == ("<3>", "<4>", "<5>", "⟨end⟩")
-    assert [sum(row) for row in seen.weights[0]] == pytest.approx([1] * len(seen.looking), abs=2e-3)
+    assert seen.keys == ("<3>", "<4>", "<5>", "⟨end⟩")
+    assert [sum(row) for row in seen.weights[0]] == pytest.approx([1] * len(seen.queries), abs=2e-3)
 
 
 def test_the_model_itself_is_asked_where_another_stands_in(bible_of_attention_map):
@@ -270,7 +270,7 @@ def test_the_model_itself_is_asked_where_another_stands_in(bible_of_attention_ma
 
     seen = attention_map(bible_of_attention_map, "And God", us.Greedy(), read=read)
     assert len(asked) == 1
-    assert "".join(seen.looking) == "<bos>And God"
+    assert "".join(seen.queries) == "<bos>And God"
 
 
 @pytest.mark.parametrize(

@@ -40,8 +40,8 @@ def test_by_hand():
     first, second = torch.tensor([6.0, 0.0]).softmax(0), torch.tensor([0.0, 3.0]).softmax(0)
     assert found.count == 2
     assert found.shares == pytest.approx(((first + second) / 2).tolist(), rel=1e-5)
-    assert [[place.before for place in of_sense] for of_sense in found.places] == [[(0,)], [(0, 1, 2)]]
-    assert found.places[0][0].probability == pytest.approx(float(first[0]), rel=1e-5)
+    assert [[place.before for place in of_sense] for of_sense in found.occurrences] == [[(0,)], [(0, 1, 2)]]
+    assert found.occurrences[0][0].probability == pytest.approx(float(first[0]), rel=1e-5)
 
 
 def test_only_weighted_targets_count_with_a_limited_context():
@@ -49,7 +49,7 @@ def test_only_weighted_targets_count_with_a_limited_context():
         Reader(), [batch([[0, 0, 2, 1], [2, 1, 0, 1]], [[1.0, 1.0, 1.0], [0.0, 1.0, 1.0]])], [1, 2], before=2
     )
     assert found[1].count == 2
-    assert sorted(place.before for place in found[1].places[0]) == [(0, 2), (1, 0)]
+    assert sorted(place.before for place in found[1].occurrences[0]) == [(0, 2), (1, 0)]
     assert found[2].count == 1
     assert found[2].shares == [1.0]
 
@@ -59,9 +59,9 @@ def test_shares_sum_to_one_and_are_empty_for_absent_words():
     found = sense_contexts(Reader(), [batch(rows), batch(rows)], [0, 1], examples=2)
     assert all(sum(it.shares) == pytest.approx(1.0) for it in found.values())
     assert found[1].count == 2 * sum(row[1:].count(1) for row in rows)
-    assert [len(it) for it in found[1].places] == [2, 2]
+    assert [len(it) for it in found[1].occurrences] == [2, 2]
     nothing = sense_contexts(Reader(), [batch([[0, 0]])], [1])[1]
-    assert (nothing.count, nothing.shares, nothing.places) == (0, [], [[], []])
+    assert (nothing.count, nothing.shares, nothing.occurrences) == (0, [], [[], []])
 
 
 def test_the_source_of_a_row_is_kept_without_its_padding():
@@ -70,6 +70,6 @@ def test_the_source_of_a_row_is_kept_without_its_padding():
         source_NS=torch.tensor([[7, 8, 9], [5, 0, 0]]),
         source_lengths_N=torch.tensor([3, 1]),
     )
-    found = sense_contexts(Reader(), [with_sources], [1])[1].places[0]
+    found = sense_contexts(Reader(), [with_sources], [1])[1].occurrences[0]
     assert [(place.before, place.source) for place in found] == [((0,), (7, 8, 9)), ((2,), (5,))]
-    assert sense_contexts(Reader(), [batch([[0, 1]])], [1])[1].places[0][0].source == ()
+    assert sense_contexts(Reader(), [batch([[0, 1]])], [1])[1].occurrences[0][0].source == ()

@@ -23,7 +23,7 @@ def test_heads_by_hand():
     before[0, 0] = 1
     before[[1, 2, 3], [0, 1, 2]] = 1
     even = torch.ones(4, 4).tril() / torch.arange(1, 5)[:, None]
-    assert [_classify(0, 0, it).looks_at for it in (sink, before, torch.eye(4), even)] == [
+    assert [_classify(0, 0, it).attends_to for it in (sink, before, torch.eye(4), even)] == [
         "the first token",
         "the token before",
         "itself",

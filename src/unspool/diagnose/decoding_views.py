@@ -270,8 +270,8 @@ class AttentionMap:
     """Counted from 0."""
     layers: int
     heads: int
-    looking: tuple[str, ...]
-    looked_at: tuple[str, ...]
+    queries: tuple[str, ...]
+    keys: tuple[str, ...]
     weights: list[list[list[float]]]
     """(H, T, S), rounded to four digits."""
 

@@ -125,7 +125,7 @@ class AttentionMap:
     layer: int | None
     head: int | None
     weights_TS: Tensor
-    looks_at: str
+    attends_to: str
     """One of "the first token", "the token before", "itself", "many tokens" and "the source"."""
     share: float
     """Share of the attention on the target; for many tokens, on the largest weight of each row."""
@@ -151,7 +151,7 @@ class AttentionMaps:
                 f"output tokens give {head_map.share:.0%} of their attention to one source token, which "
                 f"moves forward or stays in {forward:.0%} of the steps"
             )
-        counts = Counter(head.looks_at for head in self.maps)
+        counts = Counter(head.attends_to for head in self.maps)
         first = sum(float(head.weights_TS[1:, 0].mean()) for head in self.maps) / len(self.maps)
         counts_text = ", ".join(
             f"{counts[target]} to {target}" for target in (*TARGETS, "many tokens") if counts[target]

@@ -98,7 +98,7 @@ CHUNK = 256
 
 
 @dataclass(frozen=True)
-class Place:
+class Occurrence:
     """An occurrence of a word."""
 
     probability: float
@@ -117,7 +117,7 @@ class WordUse:
     """Occurrences of the word."""
     shares: list[float]
     """Share of each sense; empty if the word does not occur."""
-    places: list[list[Place]]
+    occurrences: list[list[Occurrence]]
     """Occurrences of each sense, most probable first."""
 
 
@@ -180,12 +180,12 @@ def _summarise(
     uses: list[tuple[list[float], tuple[int, ...], tuple[int, ...]]], senses: int, examples: int
 ) -> WordUse:
     """Average the shares of each sense, and pick its most probable occurrences (the earlier of equals)."""
-    places = [
+    occurrences = [
         [
-            Place(shares_J[j], before, source)
+            Occurrence(shares_J[j], before, source)
             for shares_J, before, source in sorted(uses, key=lambda use: -use[0][j])[:examples]
         ]
         for j in range(senses)
     ]
     means = [fsum(shares_J[j] for shares_J, _, _ in uses) / len(uses) for j in range(senses)] if uses else []
-    return WordUse(len(uses), means, places)
+    return WordUse(len(uses), means, occurrences)

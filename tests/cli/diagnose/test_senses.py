@@ -6,7 +6,7 @@ from torch import nn
 
 import unspool as us
 from unspool.cli.diagnose.model import TokenWriter
-from unspool.diagnose.word_senses import Place
+from unspool.diagnose.word_senses import Occurrence
 from unspool.heads.kerbs import Kerbs
 from unspool.interfaces import Abilities
 
@@ -67,7 +67,7 @@ def test_a_picture_is_drawn(unspool, tmp_path):
     assert "<svg" in path.read_text()
 
 
-@pytest.mark.parametrize(("name", "said"), [("a.txt", "unknown figure format"), ("no/a.svg", "No such file")])
+@pytest.mark.parametrize(("name", "said"), [("a.txt", "unknown figure format"), ("no/a.svg", "there is no folder")])
 def test_a_picture_that_cannot_be_written_fails_before_the_work(unspool, loaded, tmp_path, name, said):
     status, out, err = unspool("diagnose", "senses", "tiny", "--figure", tmp_path / name)
     assert (status, out, loaded) == (2, "", [])
@@ -116,11 +116,11 @@ def test_the_use_and_contexts_of_senses_are_from_the_runs_own_text(unspool, tmp_
     status, out, err = unspool("diagnose", "senses", tmp_path / "run", "--words", "24", "--json")
     assert (status, err) == (0, "")
     found = [json.loads(line) for line in out.splitlines()]
-    said = [it for it in found if it["said"]]
+    said = [it for it in found if it["count"]]
     assert len(said) > 10
     for it in said:
         assert sum(it["shares"]) == pytest.approx(1.0)
-        assert [len(of_sense) for of_sense in it["contexts"]] == [min(2, it["said"])] * 2
+        assert [len(of_sense) for of_sense in it["contexts"]] == [min(2, it["count"])] * 2
         assert "sources" not in it
     words = set(model.tokenizer.decode(range(24)).split())
     contexts = [context for it in said for each in it["contexts"] for context in each]
@@ -145,7 +145,7 @@ def test_the_source_of_an_encoder_decoder_is_shown(unspool, tmp_path):
     }
     us.train(recipe, out=tmp_path / "run")
     out = unspool("diagnose", "senses", tmp_path / "run", "--words", "99", "--json")[1]
-    said = [it for it in map(json.loads, out.splitlines()) if it["said"]]
+    said = [it for it in map(json.loads, out.splitlines()) if it["count"]]
     assert len(said) > 5
     for it in said:
         for contexts, sources in zip(it["contexts"], it["sources"], strict=True):
@@ -190,5 +190,5 @@ def test_the_beginning_of_a_text_is_marked(bos, tokens, spelt):
 
 
 def test_a_model_of_numbers_spells_them():
-    assert TokenWriter(None).place(Place(1.0, (3, 4), tuple(range(9)))) == "#0 #1 #2 #3 #4 … → #3 #4"
-    assert TokenWriter(None).place(Place(1.0, (3,))) == "#3"
+    assert TokenWriter(None).context(Occurrence(1.0, (3, 4), tuple(range(9)))) == "#0 #1 #2 #3 #4 … → #3 #4"
+    assert TokenWriter(None).context(Occurrence(1.0, (3,))) == "#3"

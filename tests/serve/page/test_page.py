@@ -223,7 +223,7 @@ def test_heads_of_a_language_model(tab, models):
     seen = attention_map(models["bible"], "And God said", us.Greedy(), 4, layer=2)
     assert page.locator(".head").count() == seen.heads
     assert page.inner_text("section[aria-label=Map] h2") == "Layer 3, head 2"
-    assert texts(page, ".strip button") == [visible(text) for text in seen.looking]
+    assert texts(page, ".strip button") == [visible(text) for text in seen.queries]
     page.locator(".strip button").nth(3).click()
     weights = [
         float(each)
@@ -235,14 +235,14 @@ def test_heads_of_a_language_model(tab, models):
     page.locator(".head").nth(2).click()
     assert "head=2" in page.url
     page.locator("canvas.map").hover(position={"x": 120, "y": 120})
-    assert " looks at " in page.inner_text("section[aria-label=Map] .about")
+    assert " attends to " in page.inner_text("section[aria-label=Map] .about")
 
 
 def test_a_translator_looks_at_its_source(tab):
     page = tab.open("attention", model="dates", prompt="May 5th, 1921", tokens=12)
     page.wait_for_selector(".head")
     assert "".join(texts(page, ".lit")) == "May·5th,·1921<eos>"
-    page.select_option("select:near(:text('Who looks'))", "encoder")
+    page.select_option("select:near(:text('Attention of'))", "encoder")
     until(page, "document.querySelectorAll('.strip button').length === 14")
 
 
@@ -589,7 +589,7 @@ def test_copied_code_runs(tab, view, tmp_path, models):
         case "beam-tree":
             assert len(said.splitlines()) > len(json.loads(told)["nodes"])
         case "attention":
-            assert len(said.splitlines()) == len(json.loads(told)["looking"])
+            assert len(said.splitlines()) == len(json.loads(told)["queries"])
 
 
 def test_what_a_model_says_stays_text(tab):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from unspool.diagnose.overestimation import Distance
     from unspool.diagnose.softmax_bottleneck import Bottleneck
     from unspool.diagnose.text_attention import AttentionMap
-    from unspool.diagnose.word_senses import Place, Senses, WordSenses, WordUse
+    from unspool.diagnose.word_senses import Occurrence, Senses, WordSenses, WordUse
     from unspool.interfaces import TokenizerLike
 
 ATTENTION_EXAMPLES = """examples:
@@ -29,7 +29,7 @@ ATTENTION_EXAMPLES = """examples:
   unspool diagnose attention dates "1921-05-05" --source "the 5th of May, 1921" --figure alignment.svg
 
 Layers and heads are counted from 0. Without --layer and --head the figure shows all of them, small.
-The column "looks at" names the position that gets at least half of a head's attention on average.
+The column "attends to" names the position that gets at least half of a head's attention on average.
 """
 HEADS_EXAMPLES = """examples:
   unspool diagnose heads smollm2 en_ewt-ud-dev.conllu --sentences 200
@@ -69,10 +69,12 @@ def attention(args: argparse.Namespace) -> Result:
     result = attention_maps(load_model(args), args.text, args.source)
     texts = {"verdict": result.verdict, "tokens": result.tokens, "sources": result.sources}
     names = ["to the source" if head.layer is None else f"{head.layer}.{head.head}" for head in result.maps]
-    rows = [[name, head.looks_at, f"{head.share:.0%}"] for name, head in zip(names, result.maps, strict=True)]
+    rows = [
+        [name, head.attends_to, f"{head.share:.0%}"] for name, head in zip(names, result.maps, strict=True)
+    ]
     return Result(
         [{**texts, "maps": [_map_record(head) for head in result.maps]}],
-        [Table(["layer.head", "looks at", "share"], rows), result.verdict],
+        [Table(["layer.head", "attends to", "share"], rows), result.verdict],
         partial(draw_attention, result, layer=args.layer, head=args.head),
     )
 
@@ -80,7 +82,7 @@ def attention(args: argparse.Namespace) -> Result:
 def _map_record(head: AttentionMap) -> dict[str, Any]:
     weights = [[round(float(value), 6) for value in row] for row in head.weights_TS]
     position = {"layer": head.layer, "head": head.head}
-    return {**position, "looks_at": head.looks_at, "share": head.share, "weights": weights}
+    return {**position, "attends_to": head.attends_to, "share": head.share, "weights": weights}
 
 
 @command(
@@ -196,7 +198,7 @@ def _truth_lines(result: Bottleneck, truth: Distance) -> list[str]:
         least = f"every matrix of rank {result.limit:,} has at least {truth.least:.4g}"
     delta = _one_minus_exp(truth.delta)
     return [
-        f"beside the truth     of rank {truth.rank:,}; s = {truth.share:g} makes every word possible",
+        f"true log p           rank {truth.rank:,}, with a share s = {truth.share:g} of the uniform one",
         f"error of log p       {truth.reached:.4g}; {least}",
         f"underestimation      δ = {truth.delta:.2f} nats measured, and 1 − e^(−δ) = {delta}",
         f"overestimation       {truth.overestimation:.3f} measured",
@@ -281,19 +283,22 @@ def _word_uses(args: argparse.Namespace, model: Any, words: list[int]) -> dict[i
 def _use_record(use: WordUse | None, writer: TokenWriter) -> dict[str, Any]:
     if use is None:
         return {}
-    contexts = [[writer.text(place.before) for place in places] for places in use.places]
-    record = {"said": use.count, "shares": use.shares, "contexts": contexts}
-    if any(place.source for places in use.places for place in places):
-        record["sources"] = [[writer.source(place.source, None) for place in places] for places in use.places]
+    by_sense = use.occurrences
+    contexts = [[writer.text(it.before) for it in occurrences] for occurrences in by_sense]
+    record = {"count": use.count, "shares": use.shares, "contexts": contexts}
+    if any(it.source for occurrences in use.occurrences for it in occurrences):
+        record["sources"] = [
+            [writer.source(it.source, None) for it in occurrences] for occurrences in use.occurrences
+        ]
     return record
 
 
 def _figure_rows(uses: dict[int, WordUse], writer: TokenWriter) -> list[tuple[str, float]]:
     return [
-        (f"{writer.place(places[0])} [{writer.word(word)}]", share)
+        (f"{writer.context(occurrences[0])} [{writer.word(word)}]", share)
         for word, use in uses.items()
         if len(use.shares) > 1
-        for share, places in zip(use.shares, use.places, strict=True)
+        for share, occurrences in zip(use.shares, use.occurrences, strict=True)
     ]
 
 
@@ -302,8 +307,8 @@ def _use_lines(uses: dict[int, WordUse], writer: TokenWriter) -> Iterator[str]:
         if len(use.shares) < 2:
             continue
         yield f"\n{replace_control_characters(writer.word(word))}, {use.count:,} times"
-        for share, places in zip(use.shares, use.places, strict=True):
-            contexts = "  |  ".join(replace_control_characters(writer.place(place)) for place in places)
+        for share, occurrences in zip(use.shares, use.occurrences, strict=True):
+            contexts = "  |  ".join(replace_control_characters(writer.context(it)) for it in occurrences)
             yield f"  {100 * share:3.0f} %  after  {contexts}"
 
 
@@ -350,9 +355,9 @@ class TokenWriter:
             part for part in (first, *(piece for other in others for piece in (START, other))) if part
         )
 
-    def place(self, place: Place) -> str:
+    def context(self, occurrence: Occurrence) -> str:
         """The text before a word, after the first words of the source if there is one."""
-        before, source = self.text(place.before), self.source(place.source)
+        before, source = self.text(occurrence.before), self.source(occurrence.source)
         return f"{source} → {before}" if source else before
 
     def source(self, tokens: Sequence[int], limit: int | None = SOURCE_TOKENS) -> str:

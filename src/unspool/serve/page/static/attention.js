@@ -31,19 +31,19 @@ export const view = {
     root.append(
       el("div", { class: "columns" },
         el("section", { "aria-label": "Layers and heads" }, el("h2", {}, "Layers and heads"),
-          el("div", { class: "panel" }, el("label", { class: "field" }, "Who looks ", kinds), layers, length), heads),
+          el("div", { class: "panel" }, el("label", { class: "field" }, "Attention of ", kinds), layers, length), heads),
         el("section", { "aria-label": "Map" }, page.heading(title), about, map,
           el("h3", {}, "From a token …"), from, el("h3", {}, "… to these"), to, top)));
     map.addEventListener("pointermove", (event) => seen && point(event));
     map.addEventListener("click", (event) => seen && choose(point(event).row));
 
-    const row = () => (page.values.has("from") ? whole("from") : seen.looking.length - 1);
+    const row = () => (page.values.has("from") ? whole("from") : seen.queries.length - 1);
     const choose = (number) => { page.set({ from: [number] }); show(); };
     const point = (event) => {
       const at = (offset, count) => Math.max(0, Math.min(count - 1, Math.floor(offset / place.size)));
-      const found = { row: at(event.offsetY - place.top, seen.looking.length), column: at(event.offsetX - place.left, seen.looked_at.length) };
+      const found = { row: at(event.offsetY - place.top, seen.queries.length), column: at(event.offsetX - place.left, seen.keys.length) };
       const weight = seen.weights[whole("head")][found.row][found.column];
-      about.textContent = `${visible(seen.looking[found.row])} looks at ${visible(seen.looked_at[found.column])} with ${percent(weight)}`;
+      about.textContent = `${visible(seen.queries[found.row])} attends to ${visible(seen.keys[found.column])} with ${percent(weight)}`;
       return found;
     };
 
@@ -57,7 +57,7 @@ export const view = {
         page.correct({ kind: [], layer: ["0"] }, `${error.message}; layer 0 is used`);
         found = await ask("/playground/attention", question(page), signal);
       }
-      for (const [name, count, used] of [["head", found.heads, ["0"]], ["from", found.looking.length, []]]) {
+      for (const [name, count, used] of [["head", found.heads, ["0"]], ["from", found.queries.length, []]]) {
         const given = whole(name);
         if (given >= count) page.correct({ [name]: used }, `${name} ${given} is not there, the last is ${count - 1}; ${used[0] ?? count - 1} is used`);
       }
@@ -69,26 +69,26 @@ export const view = {
       const weights = seen.weights[head];
       title.textContent = `Layer ${seen.layer + 1}, head ${head + 1}`;
       place = paint(map, seen, weights, row());
-      map.setAttribute("aria-label", `Attention of head ${head + 1}: ${seen.looking.length} tokens look at ${seen.looked_at.length}`);
+      map.setAttribute("aria-label", `Attention of head ${head + 1}: ${seen.queries.length} tokens attend to ${seen.keys.length}`);
       heads.replaceChildren(...seen.weights.map((each, place) => {
         const small = el("canvas", { "aria-hidden": "true" });
         paintSmall(small, each, getComputedStyle(map).color);
         return el("button", { type: "button", class: "head", "aria-pressed": String(place === head), onclick: () => { page.set({ head: [place] }); show(); heads.children[place].focus(); } }, small, `Head ${place + 1}`);
       }));
-      from.replaceChildren(...seen.looking.map((text, place) =>
+      from.replaceChildren(...seen.queries.map((text, place) =>
         el("button", { type: "button", class: "token", "aria-pressed": String(place === row()), onclick: () => { choose(place); from.children[place].focus(); } }, visible(text))));
-      to.replaceChildren(...seen.looked_at.map((text, place) => {
+      to.replaceChildren(...seen.keys.map((text, place) => {
         const token = el("span", { class: "lit", title: percent(weights[row()][place]) }, visible(text));
         token.style.setProperty("--weight", weights[row()][place]);
         return token;
       }));
-      const best = seen.looked_at.map((text, place) => [weights[row()][place], text]).sort((a, b) => b[0] - a[0]).slice(0, 5);
+      const best = seen.keys.map((text, place) => [weights[row()][place], text]).sort((a, b) => b[0] - a[0]).slice(0, 5);
       top.replaceChildren(...best.map(([weight, text]) => el("li", {}, `${visible(text)} ${percent(weight)}`)));
     }
 
     const refresh = newest(page, async (signal) => {
       seen = await answered(signal);
-      about.textContent = `Each row is a token and shows where it looks; ${seen.heads} heads, ${seen.layers} layers.`;
+      about.textContent = `Each row is a token and shows what it attends to; ${seen.heads} heads, ${seen.layers} layers.`;
       kinds.replaceChildren(...seen.kinds.map((kind) => el("option", { value: kind }, NAMES[kind])));
       kinds.value = seen.kind;
       if (!layers.children.length || layers.dataset.count !== String(seen.layers)) {
@@ -140,35 +140,35 @@ function squares(context, weights, { left, top, size }, colour) {
 }
 
 // Draws the large map, with token labels if they fit; returns the position of its squares.
-function paint(canvas, { looking, looked_at }, weights, chosen) {
+function paint(canvas, { queries, keys }, weights, chosen) {
   const style = getComputedStyle(canvas);
   const width = canvas.clientWidth;
   const context = canvas.getContext("2d");
   context.font = style.font;
   const room = (texts) => 10 + Math.max(...texts.map((text) => context.measureText(short(text)).width));
-  const labelled = (width - room(looking)) / looked_at.length >= 10;
-  const [left, top] = labelled ? [room(looking), room(looked_at)] : [0, 0];
-  const size = Math.min(34, (width - left) / looked_at.length);
-  const height = top + size * looking.length + 1;
+  const labelled = (width - room(queries)) / keys.length >= 10;
+  const [left, top] = labelled ? [room(queries), room(keys)] : [0, 0];
+  const size = Math.min(34, (width - left) / keys.length);
+  const height = top + size * queries.length + 1;
   const scale = devicePixelRatio;
   canvas.style.height = `${height}px`;
   [canvas.width, canvas.height] = [width * scale, height * scale];
   context.scale(scale, scale);
   context.strokeStyle = style.caretColor;
   context.globalAlpha = 0.4;
-  context.strokeRect(left + 0.5, top + 0.5, size * looked_at.length - 1, size * looking.length - 1);
+  context.strokeRect(left + 0.5, top + 0.5, size * keys.length - 1, size * queries.length - 1);
   squares(context, weights, { left, top, size }, style.color);
   context.strokeStyle = style.outlineColor;
   context.lineWidth = 2;
-  context.strokeRect(left + 1, top + chosen * size + 1, size * looked_at.length - 2, Math.max(2, size - 2));
+  context.strokeRect(left + 1, top + chosen * size + 1, size * keys.length - 2, Math.max(2, size - 2));
   if (labelled) {
     context.font = style.font;
     context.fillStyle = style.caretColor;
     context.textBaseline = "middle";
     context.textAlign = "right";
-    looking.forEach((text, row) => context.fillText(short(text), left - 6, top + (row + 0.5) * size));
+    queries.forEach((text, row) => context.fillText(short(text), left - 6, top + (row + 0.5) * size));
     context.textAlign = "left";
-    looked_at.forEach((text, column) => {
+    keys.forEach((text, column) => {
       context.save();
       context.translate(left + (column + 0.5) * size, top - 6);
       context.rotate(-Math.PI / 2);
@@ -188,7 +188,7 @@ from unspool.diagnose.decoding_views import attention_map
 
 model = us.load(${python(model)})
 seen = attention_map(model, ${python(prompt)}, us.Greedy(), ${max_tokens}, ${kind ? python(kind) : "None"}, layer=${layer})
-for token, row in zip(seen.looking, seen.weights[${Number(page.values.get("head"))}]):
+for token, row in zip(seen.queries, seen.weights[${Number(page.values.get("head"))}]):
     print(f"{token!r:14}", " ".join(f"{weight:.2f}" for weight in row))
 `;
 }
