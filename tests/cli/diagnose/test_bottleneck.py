@@ -152,7 +152,9 @@ def test_a_picture_is_drawn(unspool, loaded, text, tmp_path):
     assert "<svg" in path.read_text()
 
 
-@pytest.mark.parametrize(("name", "said"), [("a.txt", "unknown figure format"), ("no/a.svg", "there is no folder")])
+@pytest.mark.parametrize(
+    ("name", "said"), [("a.txt", "unknown figure format"), ("no/a.svg", "there is no folder")]
+)
 def test_a_picture_that_cannot_be_written_fails_before_the_work(unspool, loaded, text, tmp_path, name, said):
     status, out, err = unspool("diagnose", "bottleneck", "tiny", "--text", text, "--figure", tmp_path / name)
     assert (status, out, loaded) == (2, "", [])
