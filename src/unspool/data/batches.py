@@ -91,8 +91,7 @@ def batch_boundaries(widths_N: Ints, tokens: int) -> Ints:
 def round_up_lengths(sizes: Ints) -> Ints:
     """Round lengths up in steps of about an eighth: 1, 2, … 16, 18, … 32, 36, …"""
     steps: Ints = 2 ** np.maximum(0, np.ceil(np.log2(np.maximum(sizes, 1))).astype(np.int64) - 4)
-    up: Ints = -(-sizes // steps) * steps
-    return up
+    return -(-sizes // steps) * steps
 
 
 def _rank_by_length(examples: Examples, tokens: int) -> tuple[Ints, Ints]:

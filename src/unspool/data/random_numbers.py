@@ -46,8 +46,7 @@ def mix(bits: Bits) -> Bits:
     mixed: Any = bits
     mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & MASK
-    finished: Bits = mixed ^ (mixed >> 31)
-    return finished
+    return mixed ^ (mixed >> 31)
 
 
 def random_permutation(count: int, *seed: int) -> Ints:

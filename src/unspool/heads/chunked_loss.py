@@ -35,10 +35,9 @@ def linear_loss(
 ) -> tuple[Tensor, Tensor]:
     """`LossHead.loss` for log_softmax(W h + b)."""
     hidden_MD, targets_M, weights_M = select_weighted(hidden_MD, targets_M, weights_M, smoothing)
-    loss_and_nll: tuple[Tensor, Tensor] = _LinearLoss.apply(  # type: ignore[no-untyped-call]
+    return _LinearLoss.apply(  # type: ignore[no-untyped-call]
         hidden_MD, weight_VD, bias_V, targets_M, weights_M, smoothing, torch.is_grad_enabled()
     )
-    return loss_and_nll
 
 
 def select_weighted(
@@ -203,10 +202,9 @@ def rowwise_loss(
     chunk. Heads with hand-written gradients (`linear_loss`, `kerbs_loss`) are faster.
     """
     hidden_MD, targets_M, weights_M = select_weighted(hidden_MD, targets_M, weights_M, smoothing)
-    loss_and_nll: tuple[Tensor, Tensor] = _RowwiseLoss.apply(  # type: ignore[no-untyped-call]
+    return _RowwiseLoss.apply(  # type: ignore[no-untyped-call]
         logp, targets_M, weights_M, smoothing, scores, torch.is_grad_enabled(), hidden_MD, *parameters
     )
-    return loss_and_nll
 
 
 class _RowwiseLoss(torch.autograd.Function):

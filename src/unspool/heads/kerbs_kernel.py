@@ -42,15 +42,13 @@ def kernel(hidden: Tensor, senses_SD: Tensor, theta_S: Tensor) -> Tensor:
     length, length_S1 = norms(hidden), norms(senses_SD)
     with torch.autocast(hidden.device.type, enabled=False):
         cos = (hidden / length.clamp_min(tiny)) @ (senses_SD / length_S1.clamp_min(tiny)).t()
-    scores: Tensor = length * length_S1[:, 0] * kernel_profile(cos, theta_S)
-    return scores
+    return length * length_S1[:, 0] * kernel_profile(cos, theta_S)
 
 
 def norms(vectors: Tensor) -> Tensor:
     """(…, D) → (…, 1): Euclidean norms; entries are scaled first, because squares of large ones overflow."""
     largest = vectors.detach().abs().amax(-1, keepdim=True).clamp_min(torch.finfo(vectors.dtype).tiny)
-    norm: Tensor = (vectors / largest).norm(dim=-1, keepdim=True) * largest
-    return norm
+    return (vectors / largest).norm(dim=-1, keepdim=True) * largest
 
 
 def min_norm(vectors: Tensor) -> float:
@@ -60,8 +58,7 @@ def min_norm(vectors: Tensor) -> float:
 
 def kernel_profile(cos: Tensor, theta: Tensor) -> Tensor:
     """K_θ / (|h|·|w|) as a function of the cosine, with exact gradients at every θ. Shapes broadcast."""
-    value: Tensor = _Profile.apply(cos, theta)  # type: ignore[no-untyped-call]
-    return value
+    return _Profile.apply(cos, theta)  # type: ignore[no-untyped-call]
 
 
 def clamp_theta(theta: Tensor) -> Tensor:

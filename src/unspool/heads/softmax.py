@@ -121,8 +121,7 @@ class ProjectedSoftmax(nn.Module):
         return self.inner.logits(self.project(hidden))
 
     def forward(self, hidden: Tensor) -> Tensor:
-        logp: Tensor = self.inner(self.project(hidden))
-        return logp
+        return self.inner(self.project(hidden))
 
     def loss(
         self, hidden_MD: Tensor, targets_M: Tensor, weights_M: Tensor, smoothing: float = 0.0

@@ -208,8 +208,7 @@ class LlamaCppModel(Abilities):
 
     @property
     def context(self) -> int:
-        context: int = self._library.llama_model_n_ctx_train(self._model)
-        return context
+        return self._library.llama_model_n_ctx_train(self._model)
 
     @property
     def rewindable(self) -> Self:

@@ -126,7 +126,7 @@ def _load_with_transformers(name: str, device: Any, dtype: Any, weights: str | N
     if folder is None:
         raise ValueError(f"{name}: engine='transformers' needs a Hugging Face folder or Hub id: leave it out")
     model: Any = load_folder(folder, parsed_device, parsed_dtype)
-    return model  # type: ignore[no-any-return]
+    return model
 
 
 def _load_with_llama_cpp(name: str, device: Any, dtype: Any, weights: str | None) -> Model:
@@ -138,7 +138,7 @@ def _load_with_llama_cpp(name: str, device: Any, dtype: Any, weights: str | None
     if path is None:
         raise ValueError(f"{name}: engine='llama.cpp' needs a GGUF file: leave it out")
     model: Any = load_llama(path, str(device))
-    return model  # type: ignore[no-any-return]
+    return model
 
 
 OTHER_ENGINES: dict[str, Callable[[str, Any, Any, str | None], Model]] = {

@@ -58,8 +58,7 @@ class RNNEncoder(nn.Module):
         """(N, S) → (N, S, E) of right-padded rows; 0 on padding. There are no attention weights."""
         del attentions
         memory_NSE, _ = self.rnn.read(self.dropout(self._embed[0](tokens_NS)), lengths_N=lengths_N)
-        dropped: Tensor = self.dropout(memory_NSE)
-        return dropped
+        return self.dropout(memory_NSE)
 
     def summary(self, memory_NSE: Tensor, lengths_N: Tensor) -> Tensor:
         """(N, E): the final state of each direction."""

@@ -91,8 +91,7 @@ class Labeller(nn.Module, Abilities):
 
     @property
     def context(self) -> int | None:
-        most: int | None = self.encoder.context
-        return most
+        return self.encoder.context
 
     @property
     def reads_bos(self) -> bool:
@@ -118,8 +117,7 @@ class Labeller(nn.Module, Abilities):
     def hidden(self, tokens_NT: Tensor, lengths_N: Tensor, attentions: list[Tensor] | None = None) -> Tensor:
         """(N, T) → (N, D) or (N, T, D): the input of the head."""
         memory_NTD = self.encoder(tokens_NT, lengths_N, attentions)
-        hidden: Tensor = self.dropout(self.pool(memory_NTD, lengths_N))
-        return hidden
+        return self.dropout(self.pool(memory_NTD, lengths_N))
 
     def hidden_for(self, batch: Batch, attentions: list[Tensor] | None = None) -> Tensor:
         hidden = self.hidden(batch.inputs_NT, batch.lengths_N, attentions)
@@ -132,8 +130,7 @@ class Labeller(nn.Module, Abilities):
 
     def forward(self, tokens_NT: Tensor, lengths_N: Tensor) -> Tensor:
         """(N, T) → (N, K) or (N, T, K): log p of every label."""
-        logp: Tensor = self.head(self.hidden(tokens_NT, lengths_N))
-        return logp
+        return self.head(self.hidden(tokens_NT, lengths_N))
 
     def read(self, texts: Sequence[str | Sequence[int]]) -> list[WordTokens]:
         """Tokenize and check texts (strings or token ids)."""
@@ -200,8 +197,7 @@ class Classifier(Labeller):
     """
 
     def pool(self, memory_NTD: Tensor, lengths_N: Tensor) -> Tensor:
-        summary_ND: Tensor = self.encoder.summary(memory_NTD, lengths_N)
-        return summary_ND
+        return self.encoder.summary(memory_NTD, lengths_N)
 
     @inference_method
     def label(self, rows: Sequence[WordTokens]) -> list[Prediction]:

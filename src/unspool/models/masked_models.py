@@ -75,8 +75,7 @@ class MaskedModel(SequenceModel, TransformerModel):
         return torch.where(hidden_NT[..., None], self.mask.to(shown_NTD.dtype), shown_NTD)
 
     def hidden_for(self, batch: Batch) -> Tensor:
-        hidden_NTD: Tensor = self.read_hidden(batch)[0]
-        return hidden_NTD
+        return self.read_hidden(batch)[0]
 
     def read_attention(self, batch: Batch) -> tuple[Tensor, tuple[AttentionStack, ...]]:
         stacks: list[AttentionStack] = []

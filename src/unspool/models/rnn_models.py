@@ -74,8 +74,7 @@ class RNNLM(LanguageModel):
     def hidden(self, tokens_NT: Tensor) -> Tensor:
         """(N, T) → (N, T, D): the input of the head at every position."""
         out_NTD, _ = self.rnn.read(self.dropout(self.embed(tokens_NT)))
-        hidden_NTD: Tensor = self.dropout(out_NTD)
-        return hidden_NTD
+        return self.dropout(out_NTD)
 
     def hidden_for(self, batch: Batch) -> Tensor:
         return self.hidden(batch.inputs_NT)
@@ -202,8 +201,7 @@ class RNNSeq2Seq(EncoderDecoder):
 
     def forward(self, source_NS: Tensor, lengths_N: Tensor, tokens_NT: Tensor) -> Tensor:
         """(N, T, V): log p of every next token after each prefix."""
-        logp: Tensor = self.head(self.hidden(tokens_NT, *self.read(source_NS, lengths_N)))
-        return logp
+        return self.head(self.hidden(tokens_NT, *self.read(source_NS, lengths_N)))
 
     @inference_method
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, RNNSeq2SeqState]:

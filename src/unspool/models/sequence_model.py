@@ -99,8 +99,7 @@ class SequenceModel(nn.Module, Abilities):
 
     @property
     def vocab_size(self) -> int:
-        size: int = self.config.vocab_size
-        return size
+        return self.config.vocab_size
 
     @property
     def eos_ids(self) -> frozenset[int]:
@@ -108,13 +107,11 @@ class SequenceModel(nn.Module, Abilities):
 
     @property
     def output_matrix(self) -> Tensor | None:
-        weight: Tensor | None = self.head.weight
-        return weight
+        return self.head.weight
 
     @property
     def rank_limit(self) -> int | None:
-        limit: int | None = self.head.rank_limit
-        return limit
+        return self.head.rank_limit
 
     @property
     def sense_head(self) -> Kerbs | None:
@@ -134,8 +131,7 @@ class LanguageModel(SequenceModel):
 
     def forward(self, tokens_NT: Tensor) -> Tensor:
         """(N, T) → (N, T, V): log p of every next token after each prefix, in one parallel pass."""
-        logp: Tensor = self.head(self.hidden(tokens_NT))
-        return logp
+        return self.head(self.hidden(tokens_NT))
 
 
 class EncoderDecoder(SequenceModel):
@@ -156,8 +152,7 @@ class EncoderDecoder(SequenceModel):
 
     @property
     def source_vocab_size(self) -> int | None:
-        size: int | None = self.config.source_vocab_size
-        return size
+        return self.config.source_vocab_size
 
     @property
     def source_tokenizer(self) -> TokenizerLike | None:

@@ -86,8 +86,7 @@ class TransformerState:
 
     @property
     def pads(self) -> list[int]:
-        pads: list[int] = self.pad_N.tolist()
-        return pads
+        return self.pad_N.tolist()
 
     def keys_values(self) -> list[Tensor]:
         return [part for layer in self.layers for part in layer.filled]
@@ -199,8 +198,7 @@ class TransformerLM(LanguageModel, TransformerModel):
         """(N, T) → (N, T, D): the input of the head at every position, after the tokens in `state`."""
         for x_NTD in self.depths(tokens_NT, state, attentions):
             last_NTD = x_NTD
-        normed: Tensor = self.norm(last_NTD)
-        return normed
+        return self.norm(last_NTD)
 
     def hidden_for(self, batch: Batch) -> Tensor:
         return self.hidden(batch.inputs_NT)

@@ -216,8 +216,7 @@ class TransformerSeq2Seq(EncoderDecoder, TransformerModel):
 
     def forward(self, source_NS: Tensor, lengths_N: Tensor, tokens_NT: Tensor) -> Tensor:
         """(N, T, V): log p of every next token after each prefix, in one parallel pass."""
-        logp: Tensor = self.head(self.hidden(tokens_NT, self.encode(source_NS, lengths_N)))
-        return logp
+        return self.head(self.hidden(tokens_NT, self.encode(source_NS, lengths_N)))
 
     @inference_method
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, TranslationState]:

@@ -185,8 +185,7 @@ class TransformerStack(nn.Module):
             mask = bias_1HTS if mask is None else bias_1HTS + mask
         for block, further in zip(self.blocks, arguments, strict=True):
             x_NTD = block(x_NTD, rotary, mask, *further)
-        normed: Tensor = self.norm(x_NTD)
-        return normed
+        return self.norm(x_NTD)
 
 
 class TransformerModel(TransformerStack):

@@ -179,8 +179,7 @@ class SelfAttention(DirectCall):
             out_NHTI = F.scaled_dot_product_attention(
                 q.transpose(1, 2), k_NKSI, v_NKSI, attn_mask=mask, is_causal=causal, enable_gqa=H != K
             )
-        attended: Tensor = self.out(out_NHTI.transpose(1, 2).reshape(N, T, H * I))
-        return attended
+        return self.out(out_NHTI.transpose(1, 2).reshape(N, T, H * I))
 
 
 class CrossAttention(DirectCall):
@@ -233,8 +232,7 @@ class CrossAttention(DirectCall):
             attentions.append(alpha_BKWTGS.permute(0, 2, 1, 4, 3, 5).reshape(N, H, T, S))
             out_BKQI = alpha_BKQS @ v_BKSI
         grouped = out_BKQI.reshape(B, K, -1, H // K, I).transpose(1, 2)
-        attended: Tensor = self.out(grouped.reshape(N, T, H * I))
-        return attended
+        return self.out(grouped.reshape(N, T, H * I))
 
 
 def attention_with_weights(

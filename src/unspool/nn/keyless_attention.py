@@ -75,8 +75,7 @@ class KeylessAttention(DirectCall):
         else:
             out_NHTI, alpha_NHTS = attention_with_weights(q_NHTJ, k_N1SJ, v_NKSI, 1.0, mask, causal=causal)
             attentions.append(alpha_NHTS)
-        attended: Tensor = self.out(out_NHTI.transpose(1, 2).reshape(N, T, -1))
-        return attended
+        return self.out(out_NHTI.transpose(1, 2).reshape(N, T, -1))
 
 
 def check_no_rotary(rotary: bool) -> None:

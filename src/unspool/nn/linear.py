@@ -79,8 +79,7 @@ class Linear(DirectCall, torch.nn.Linear):
 
     def __call__(self, x: Tensor) -> Tensor:
         if torch.is_grad_enabled() or self._forward_hooks or self._forward_pre_hooks:
-            out: Tensor = super().__call__(x)
-            return out
+            return super().__call__(x)
         return self.forward(x)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -124,14 +124,12 @@ class AdditiveScore(nn.Module):
         self.score = Linear(query_width, 1)
 
     def keys(self, memory_NSE: Tensor) -> Tensor:
-        keys: Tensor = self.key(memory_NSE)
-        return keys
+        return self.key(memory_NSE)
 
     def forward(self, query_NWD: Tensor, keys_NSA: Tensor) -> Tensor:
         """(N, W, D), (N, S, A) → (N, W, S)."""
         query_NWA: Tensor = self.query(query_NWD)
-        fits: Tensor = self.score(torch.tanh(query_NWA.unsqueeze(2) + keys_NSA.unsqueeze(1))).squeeze(-1)
-        return fits
+        return self.score(torch.tanh(query_NWA.unsqueeze(2) + keys_NSA.unsqueeze(1))).squeeze(-1)
 
 
 class DotScore(nn.Module):
@@ -167,8 +165,7 @@ class BilinearScore(DotScore):
         self.key = Linear(memory_width, query_width)
 
     def keys(self, memory_NSE: Tensor) -> Tensor:
-        keys: Tensor = self.key(memory_NSE)
-        return keys
+        return self.key(memory_NSE)
 
 
 ATTENTION_SCORES: dict[str, type[AdditiveScore] | type[BilinearScore] | type[DotScore]] = {

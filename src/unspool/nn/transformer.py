@@ -64,8 +64,7 @@ class FeedForward(DirectCall):
         self.activation = ACTIVATIONS[activation]
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.down(self.activation(self.up(x)))
-        return out
+        return self.down(self.activation(self.up(x)))
 
 
 class CheckpointedLayer(nn.Module):

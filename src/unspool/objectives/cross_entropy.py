@@ -72,8 +72,7 @@ def gather_logp(head: Any, hidden_MD: Tensor, tokens_MC: Tensor, vocab_size: int
 
 
 def _logp(head: Any, hidden_MD: Tensor, tokens_MC: Tensor) -> Tensor:
-    logp_MC: Tensor = head(hidden_MD).gather(1, tokens_MC)
-    return logp_MC
+    return head(hidden_MD).gather(1, tokens_MC)
 
 
 def target_logp(model: Trainable, batch: Batch) -> Tensor:

@@ -121,8 +121,7 @@ class RewardObjective(RolloutObjective):
 
 
 def compute_reward(model: Any, reward: Any, rollout: Sequence[int], reference: Sequence[int]) -> float:
-    value: float = reward(model.tokenizer.decode(rollout), model.tokenizer.decode(reference))
-    return value
+    return reward(model.tokenizer.decode(rollout), model.tokenizer.decode(reference))
 
 
 @dataclass(frozen=True)

@@ -60,8 +60,7 @@ class SharedPass:
 
     def hidden_for(self, batch: Batch) -> Tensor:
         if not self._shares(batch):
-            hidden_NUD: Tensor = self._model.hidden_for(batch)
-            return hidden_NUD
+            return self._model.hidden_for(batch)
         if self._hidden is None and self._with_attention:
             self._hidden, self._stacks = self._model.attention_reading.read_attention(batch)
         elif self._hidden is None:

@@ -94,8 +94,7 @@ class TokenBytes:
         return self.characters(bytes(data), final=True)[0]
 
     def _decode(self, tokens: list[int]) -> str:
-        text: str = self.backend.decode(tokens, skip_special_tokens=False)
-        return text
+        return self.backend.decode(tokens, skip_special_tokens=False)
 
 
 @lru_cache(maxsize=1 << 16)

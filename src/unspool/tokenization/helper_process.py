@@ -43,8 +43,7 @@ class HelperProcess:
                 self._stop()
                 raise
             if reply.startswith(b"{"):
-                answer: Mapping[str, str] = json.loads(reply)
-                return answer
+                return json.loads(reply)
             status = self._stop()
         if reply.startswith(b"Timeout"):
             raise TimeoutError

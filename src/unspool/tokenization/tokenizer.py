@@ -102,8 +102,7 @@ class Tokenizer:
 
     def token_to_id(self, token: str) -> int | None:
         """The id of a token of the vocabulary ("<pad>"), or None if it is unknown."""
-        token_id: int | None = self.backend.token_to_id(token)
-        return token_id
+        return self.backend.token_to_id(token)
 
     def encode(self, text: str, *, special_tokens: bool = True) -> list[int]:
         """Token ids. With add_bos, the ids start with exactly one bos_id, even if the text spells it.
@@ -139,8 +138,7 @@ class Tokenizer:
     def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
         """Encodings of the `tokenizers` library in text order, without BOS; runs on all cores."""
         with library_errors("a text cannot be encoded"):
-            encodings: list[Encoding] = self.backend.encode_batch(list(texts), add_special_tokens=False)
-            return encodings
+            return self.backend.encode_batch(list(texts), add_special_tokens=False)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the tokens, without special tokens."""
@@ -258,5 +256,4 @@ _SAVED_FIELDS = tuple(each.name for each in fields(Tokenizer) if each.name not i
 
 def id_to_token(backend: tokenizers.Tokenizer, token: int) -> str | None:
     """The vocabulary entry of a token id, or None if the id is unknown; accepts any integer."""
-    entry: str | None = backend.id_to_token(token) if 0 <= token < 2**32 else None
-    return entry
+    return backend.id_to_token(token) if 0 <= token < 2**32 else None

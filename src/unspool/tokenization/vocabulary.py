@@ -159,8 +159,7 @@ class Separate:
 
     def side(self, name: str) -> BPE | Words | Characters:
         """The settings of "source" or "target"."""
-        config: BPE | Words | Characters = choose(SIDE_CONFIGS, getattr(self, name), f"tokenizer.{name}")
-        return config
+        return choose(SIDE_CONFIGS, getattr(self, name), f"tokenizer.{name}")
 
     def train(self, lines: Iterable[str]) -> Tokenizer:  # noqa: ARG002
         raise ValueError(

@@ -75,8 +75,7 @@ class Replicated(ProcessGroup):
         device = "cuda" if dist.get_backend() == "nccl" else "cpu"
         total = torch.tensor(values, dtype=torch.float64, device=device)
         dist.all_reduce(total)
-        summed: list[float] = total.tolist()
-        return summed
+        return total.tolist()
 
     def wait(self) -> None:
         dist.barrier()

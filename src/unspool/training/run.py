@@ -111,8 +111,7 @@ def _train(recipe: Recipe, out: str | Path | None, resume: bool, reporter: Repor
             folder.finish(run)
         finally:
             folder.close(run)
-        trained: Model = load_folder(path).to(recipe.train.device)
-        return trained
+        return load_folder(path).to(recipe.train.device)
 
 
 def _begin_run(

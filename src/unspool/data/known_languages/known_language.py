@@ -131,8 +131,7 @@ class FullSupport(Checked, KnownLanguage[S]):
         """u, (V,)."""
         row = np.zeros(self.vocab_size)
         row[[self.eos, *range(len(SPECIALS), self.vocab_size)]] = 1.0
-        noise: Probabilities = row / row.sum()
-        return noise
+        return row / row.sum()
 
     def start(self) -> S:
         return self.language.start()
@@ -142,10 +141,7 @@ class FullSupport(Checked, KnownLanguage[S]):
         return self.language.after(state, token) if self.language.probability(state, token) > 0.0 else state
 
     def probabilities(self, state: S) -> Probabilities:
-        mixed: Probabilities = (1 - self.epsilon) * self.language.probabilities(
-            state
-        ) + self.epsilon * self.noise
-        return mixed
+        return (1 - self.epsilon) * self.language.probabilities(state) + self.epsilon * self.noise
 
     def sample(self, random: Random) -> tuple[int, ...]:
         sentence, state = list[int](), self.start()

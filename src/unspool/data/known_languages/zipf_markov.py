@@ -42,8 +42,7 @@ def zipf(n: int, exponent: float = 1.0) -> NDArray[np.float64]:
     Zipf 1949, chapter 2 (papers.bib: zipf1949human), where a = 1.
     """
     weights = np.arange(1, n + 1, dtype=np.float64) ** -exponent
-    shares: NDArray[np.float64] = weights / weights.sum()
-    return shares
+    return weights / weights.sum()
 
 
 def cumulative_sums(shares: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -89,8 +88,7 @@ class ZipfMarkov(Checked, KnownLanguage[tuple[int, ...]]):
         return (*state, token)[-self.order :]
 
     def probabilities(self, state: tuple[int, ...]) -> Probabilities:
-        row: Probabilities = self.rows(np.array([state]))[0]
-        return row
+        return self.rows(np.array([state]))[0]
 
     def rows(self, contexts_NC: NDArray[np.integer]) -> Probabilities:
         """The rows of many contexts of `order` tokens, (N, V); also of those that no sentence reaches."""

@@ -92,14 +92,12 @@ class TransformersModel(nn.Module, Abilities):
 
     @property
     def device(self) -> torch.device:
-        device: torch.device = next(self.model.parameters()).device
-        return device
+        return next(self.model.parameters()).device
 
     @cached_property
     def vocab_size(self) -> int:
         head = self.model.get_output_embeddings()
-        size: int = self._text_config.vocab_size if head is None else head.weight.shape[0]
-        return size
+        return self._text_config.vocab_size if head is None else head.weight.shape[0]
 
     @property
     def eos_ids(self) -> frozenset[int]:
@@ -120,8 +118,7 @@ class TransformersModel(nn.Module, Abilities):
     @property
     def output_matrix(self) -> Tensor | None:
         """The weight of the output layer if logits are linear in the hidden state, else None."""
-        weight: Tensor | None = self.head.weight if self.head is not None and self._is_linear else None
-        return weight
+        return self.head.weight if self.head is not None and self._is_linear else None
 
     def run(self, **inputs: Any) -> tuple[Any, Tensor | None]:
         """The output of `forward` and the input of the head, (N, T, D)."""
@@ -213,8 +210,7 @@ class CausalState:
 
     @property
     def pads(self) -> list[int]:
-        pads: list[int] = (~self.mask_NT).sum(1).tolist()
-        return pads
+        return (~self.mask_NT).sum(1).tolist()
 
     def keys_values(self) -> list[Tensor]:
         return [part for layer in self.cache.layers for part in (layer.keys, layer.values)]
@@ -361,8 +357,7 @@ class TransformersCausalLM(TransformersModel):
         self._read(tokens_1T, state)
         next_11 = torch.tensor([prompt[:1]], device=self.device)
         state = self._grow_mask(state, next_11)
-        logits: Tensor = self._read(next_11, state)[0].logits[:, -1]
-        return logits
+        return self._read(next_11, state)[0].logits[:, -1]
 
     @property
     def _recurrent(self) -> bool:

@@ -215,8 +215,7 @@ class _LogitsProcessors:
     def __call__(self, scores_NV: Tensor, step: Step, history: Sequence[Hypothesis]) -> Tensor:
         logits_NV = scores_NV if step.log_norm_N is None else scores_NV + step.log_norm_N[:, None]
         rows = torch.stack([_full_sequence(self.given_NT, hypothesis) for hypothesis in history])
-        processed: Tensor = self.processors(rows, logits_NV.clone())
-        return processed
+        return self.processors(rows, logits_NV.clone())
 
 
 def _full_sequence(given_NT: Tensor, hypothesis: Hypothesis) -> Tensor:

@@ -80,8 +80,7 @@ def from_huggingface(model: Any, tokenizer: Any = None) -> TransformersCausalLM 
 
 def _as_tokenizer(tokenizer: Any, model: Any) -> TokenizerLike | None:
     if tokenizer is None or all(hasattr(tokenizer, name) for name in TOKENIZER_METHODS):
-        ours: TokenizerLike | None = tokenizer
-        return ours
+        return tokenizer
     return convert_tokenizer(tokenizer, model)
 
 
@@ -115,7 +114,7 @@ def load_folder(
 def _read(library: Any, folder: Path, dtype: torch.dtype) -> tuple[Any, Any]:
     config = library.AutoConfig.from_pretrained(folder, trust_remote_code=False)
     kind = library.AutoModelForSeq2SeqLM if config.is_encoder_decoder else library.AutoModelForCausalLM
-    loaded: tuple[Any, Any] = kind.from_pretrained(
+    return kind.from_pretrained(
         folder,
         config=config,
         dtype=dtype,
@@ -123,7 +122,6 @@ def _read(library: Any, folder: Path, dtype: torch.dtype) -> tuple[Any, Any]:
         trust_remote_code=False,
         output_loading_info=True,
     )
-    return loaded
 
 
 @contextmanager

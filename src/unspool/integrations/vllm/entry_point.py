@@ -60,10 +60,8 @@ class UnspoolLogitsProcessor(*_base_classes()):  # type: ignore[misc]  # vLLM is
 
     def add_request(self, req_idx: int, sampling_params: Any) -> bool:
         """V2: add a request."""
-        ours: bool = self._rows.add_request(req_idx, sampling_params)
-        return ours
+        return self._rows.add_request(req_idx, sampling_params)
 
     def apply(self, logits: Tensor, *context: Any) -> Tensor:
         """Both: logits (N, V) → logits (N, V)."""
-        written: Tensor = self._rows.apply(logits, *context)
-        return written
+        return self._rows.apply(logits, *context)

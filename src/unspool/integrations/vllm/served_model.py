@@ -34,13 +34,11 @@ class ServedModel(Abilities):
 
     @property
     def vocab_size(self) -> int:
-        size: int = self._config.get_vocab_size()
-        return size
+        return self._config.get_vocab_size()
 
     @property
     def context(self) -> int | None:
-        context: int | None = self._config.max_model_len
-        return context
+        return self._config.max_model_len
 
     @cached_property
     def tokenizer(self) -> TokenizerLike | None:

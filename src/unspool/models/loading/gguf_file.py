@@ -216,8 +216,7 @@ def _block(quantisation: int) -> tuple[int, int] | None:
         return kind.block, kind.block_bytes
     from gguf.constants import GGML_QUANT_SIZES  # a slow import
 
-    sizes: tuple[int, int] | None = GGML_QUANT_SIZES.get(quantisation)  # IntEnums equal their numbers
-    return sizes
+    return GGML_QUANT_SIZES.get(quantisation)  # IntEnums equal their numbers
 
 
 def _tensor(cursor: GGUFCursor, number: int) -> tuple[str, tuple[int, ...], int, int, int]:

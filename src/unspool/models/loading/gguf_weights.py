@@ -122,8 +122,7 @@ def load_gguf(
     file: GGUFFile, tokenizer: TokenizerLike | None = None, weights: WeightFormat = "float32"
 ) -> TransformerLM:
     config, layout = read_gguf_config(file)
-    model: TransformerLM = build_model(config, file, layout, tokenizer, weights)
-    return model
+    return build_model(config, file, layout, tokenizer, weights)
 
 
 def read_gguf_config(file: GGUFFile) -> ConfigAndLayout:

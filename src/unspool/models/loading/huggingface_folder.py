@@ -44,8 +44,7 @@ def load_huggingface(
     if isinstance(config, TransformerSeq2SeqConfig):
         layout = _ignore_embedding_copies(source, layout)
         config = _match_file(source, config, layout)
-    model: TransformerLM | TransformerSeq2Seq = build_model(config, source, layout, tokenizer, weights)
-    return model
+    return build_model(config, source, layout, tokenizer, weights)
 
 
 def read_huggingface_config(folder: Path) -> tuple[AnyConfig, WeightLayout]:

@@ -116,7 +116,7 @@ def load(
         raise ValueError(f"a {type(model).__name__} runs only on torch: leave engine={engine!r} out")
     if kv_cache is not None:
         model.kv_cache = kv_cache
-    return model  # type: ignore[no-any-return]
+    return model
 
 
 def default_weights(name: str, may_compile: bool) -> WeightFormat:

@@ -41,8 +41,7 @@ class SafetensorsFiles(TensorSource):
         if kind not in _FLOATS:
             known = ", ".join(_FLOATS)
             raise ValueError(f"{self.label}: tensor {name!r} is stored as {kind}; readable are {known}")
-        tensor: Tensor = self.files[name].get_tensor(name)
-        return tensor
+        return self.files[name].get_tensor(name)
 
     def stored(self, part: SourcePart) -> StoredWeight | None:
         if len(part.shape) != 2:

@@ -76,8 +76,7 @@ def token_id(settings: ConfigReader, key: str, default: int | None = None) -> in
         raise ValueError(f"{settings.source}: {key} is {value!r:.40}; expected the id of a token")
     if len(listed) != 1:
         raise UnsupportedModelError(f"{settings.source}: {key} is {value!r:.40}; only one token is supported")
-    token: int | None = listed[0]
-    return token
+    return listed[0]
 
 
 def decoder_start_id(settings: ConfigReader, start: int | None, bos: int | None) -> int:
