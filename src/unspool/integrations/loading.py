@@ -17,20 +17,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from unspool.config import find_word
 from unspool.engine.engine_choice import ENGINES
+from unspool.interfaces import Model
 from unspool.lazy import gc_paused, import_optional
 from unspool.models.loading.config_reader import UnsupportedModelError
 from unspool.models.loading.model_names import check_name, gguf_path, huggingface_folder, load as load_native
 from unspool.models.loading.weights import DTYPES, parse_device, parse_dtype, parse_weights
 from unspool.plugins import allow_code
-
-if TYPE_CHECKING:
-    import torch
-
-    from unspool.interfaces import Model
 
 
 @gc_paused()

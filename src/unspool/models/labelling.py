@@ -6,25 +6,22 @@ import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
+from unspool.data.batch import Batch
 from unspool.errors import check_surrogates
 from unspool.heads import HeadConfig, SoftmaxHeadConfig
 from unspool.heads.kerbs import Kerbs
-from unspool.interfaces import Abilities, AttentionStack
+from unspool.interfaces import Abilities, AttentionStack, TokenizerLike
 from unspool.models.encoders import EncoderConfig, TransformerEncoder
 from unspool.models.model_config import check_build_arguments, check_settings
 from unspool.models.sequence_model import inference_method, unit_embedding
 from unspool.models.sources import pad_rows
 from unspool.tokenization.tokenizer import Tokenizer
 from unspool.tokenization.word_alignment import WordTokens, tokenize_words
-
-if TYPE_CHECKING:
-    from unspool.data.batch import Batch
-    from unspool.interfaces import TokenizerLike
 
 
 @dataclass(frozen=True)

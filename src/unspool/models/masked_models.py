@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
 
-from unspool.interfaces import AttentionStack
+from unspool.data.batch import Batch
+from unspool.interfaces import AttentionStack, TokenizerLike
 from unspool.models.encoders import TransformerEncoder
 from unspool.models.model_config import PairOptions, VocabularyOptions
 from unspool.models.sequence_model import EncoderDecoder, SequenceModel, inference_method, unit_embedding
@@ -22,10 +23,6 @@ from unspool.models.transformer_seq2seq import embedding
 from unspool.models.transformer_shape import TransformerModel, TransformerShape, attention_padding
 from unspool.nn.positions import ADDED_POSITIONS
 from unspool.nn.transformer import EncoderOutput
-
-if TYPE_CHECKING:
-    from unspool.data.batch import Batch
-    from unspool.interfaces import TokenizerLike
 
 
 def check_added_positions(config: TransformerShape) -> None:

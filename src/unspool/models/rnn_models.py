@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from unspool.data.batch import Batch
 from unspool.heads.softmax import predict_step
-from unspool.interfaces import Step
+from unspool.interfaces import Step, TokenizerLike
 from unspool.models.encoders import RNNEncoderConfig
 from unspool.models.model_config import PairOptions, VocabularyOptions, check_settings
 from unspool.models.sequence_model import EncoderDecoder, LanguageModel, inference_method, unit_embedding
 from unspool.models.sources import EncodedSources, batch_sources, pad_rows
 from unspool.nn.linear import Linear
 from unspool.nn.rnn import ATTENTION_SCORES, CELLS, attend, last_context, mean_context, padding_mask
-
-if TYPE_CHECKING:
-    from unspool.data.batch import Batch
-    from unspool.interfaces import TokenizerLike
 
 
 @dataclass(frozen=True, kw_only=True)

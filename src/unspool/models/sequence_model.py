@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -21,13 +21,10 @@ from unspool.engine.engine_choice import (
 )
 from unspool.heads import resolve_head
 from unspool.heads.kerbs import Kerbs
-from unspool.interfaces import Abilities
+from unspool.interfaces import Abilities, TokenizerLike
 from unspool.models.model_config import check_build_arguments
 from unspool.models.sources import BoundaryTokens
 from unspool.tokenization import Tokenizer
-
-if TYPE_CHECKING:
-    from unspool.interfaces import TokenizerLike
 
 
 def unit_embedding(vocab_size: int, width: int) -> nn.Embedding:

@@ -10,16 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
+from unspool.data.batch import Batch
 from unspool.decode.lockstep import DelegatingModel
 from unspool.engine.compiled_state import CompiledForking, CompiledJoining, CompiledState, prompt_state
 from unspool.engine.engine_choice import module_spec
 from unspool.heads.softmax import predict_step
-from unspool.interfaces import AttentionStack, Step
+from unspool.interfaces import AttentionStack, Step, TokenizerLike
 from unspool.models.model_config import VocabularyOptions
 from unspool.models.sequence_model import LanguageModel, eval_inference, inference_method, unit_embedding
 from unspool.models.sources import pad_rows
@@ -27,10 +28,6 @@ from unspool.models.torch_batching import TorchBatching
 from unspool.models.transformer_shape import TransformerModel, TransformerShape
 from unspool.nn.attention import KVCache
 from unspool.nn.positions import Rotary, add_positions
-
-if TYPE_CHECKING:
-    from unspool.data.batch import Batch
-    from unspool.interfaces import TokenizerLike
 
 
 @dataclass

@@ -18,15 +18,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
+from unspool.data.batch import Batch
 from unspool.engine.compiled_state import CompiledJoining, CompiledState, translation_state
 from unspool.engine.engine_choice import module_spec
 from unspool.heads.softmax import predict_step
-from unspool.interfaces import AttentionStack, Step
+from unspool.interfaces import AttentionStack, Step, TokenizerLike
 from unspool.models.encoders import TransformerEncoder
 from unspool.models.model_config import PairOptions
 from unspool.models.sequence_model import EncoderDecoder, inference_method
@@ -36,10 +37,6 @@ from unspool.models.transformer_shape import TransformerModel, TransformerShape,
 from unspool.nn.attention import KVCache
 from unspool.nn.positions import RelativePositions
 from unspool.nn.transformer import EncoderOutput
-
-if TYPE_CHECKING:
-    from unspool.data.batch import Batch
-    from unspool.interfaces import TokenizerLike
 
 CACHE_RESERVE = 32
 """Columns reserved for new tokens when a source is read."""

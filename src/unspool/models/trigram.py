@@ -12,21 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
+from unspool.data.batch import Batch
 from unspool.heads import HeadConfig
 from unspool.heads.softmax import predict_step
-from unspool.interfaces import Step
+from unspool.interfaces import Step, TokenizerLike
 from unspool.models.model_config import check_settings
 from unspool.models.sequence_model import LanguageModel, inference_method, unit_embedding
 from unspool.nn.linear import Linear
-
-if TYPE_CHECKING:
-    from unspool.data.batch import Batch
-    from unspool.interfaces import TokenizerLike
 
 
 @dataclass(frozen=True, kw_only=True)

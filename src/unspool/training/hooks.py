@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from unspool.arguments import Checked, integer, number
 from unspool.data.batch import Batch
+from unspool.heads.kerbs import Kerbs
 from unspool.interfaces import Clock, Trainable
-
-if TYPE_CHECKING:
-    from unspool.heads.kerbs import Kerbs
 
 
 @dataclass(frozen=True)

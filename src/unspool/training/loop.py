@@ -18,14 +18,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from unspool.training.run_folder import RunFolder
 from unspool.training.run_state import LogWindow, Run
 from unspool.training.update import Update, apply_update
 from unspool.training.validation import greedy_score, validate
-
-if TYPE_CHECKING:
-    from unspool.training.run_folder import RunFolder
 
 
 class Stopped(Exception):  # noqa: N818 — not an error

@@ -28,7 +28,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from unspool.config import build, choose, kind_name, to_dict, unknown
 from unspool.data import BATCHES, DATA, Bucketed
@@ -46,10 +46,8 @@ from unspool.tokenization import TOKENIZER_CONFIGS, Separate, Tokenizer
 from unspool.training.hooks import HOOKS
 from unspool.training.optim import SCHEDULES, InverseSqrt, Schedule
 from unspool.training.recipe_checks import check_recipe
+from unspool.training.run_folder import Checkpoint
 from unspool.training.settings import MEASURES, TrainSettings
-
-if TYPE_CHECKING:
-    from unspool.training.run_folder import Checkpoint
 
 
 @dataclass(frozen=True)

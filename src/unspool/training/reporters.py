@@ -8,13 +8,11 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from unspool.errors import message_line
-
-if TYPE_CHECKING:
-    from unspool.training.run_state import Run
-    from unspool.training.update import Update
+from unspool.training.run_state import Run
+from unspool.training.update import Update
 
 
 class Reporter:

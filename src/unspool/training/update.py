@@ -19,21 +19,16 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from unspool.data.batch import Batch
-from unspool.interfaces import Clock
+from unspool.interfaces import Clock, Objective
 from unspool.training.forward_pass import autocast, derive_seed, row_seeds, seed_torch
 from unspool.training.recipe_checks import check_row_length
 from unspool.training.run_state import Run
-
-if TYPE_CHECKING:
-    from unspool.data.batch import Batch
-    from unspool.interfaces import Clock, Objective
-    from unspool.training.run_state import Run
 
 
 class Diverged(ArithmeticError):  # noqa: N818 — named for what happened

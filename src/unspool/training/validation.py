@@ -14,23 +14,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from unspool.data.batch import Batch
 from unspool.decode.generate import generate
 from unspool.decode.search.masked_decoding import MaskPredict
 from unspool.decode.search.sampling import Greedy
+from unspool.interfaces import Decoder
 from unspool.lazy import sacrebleu_metrics
 from unspool.objectives.cross_entropy import CrossEntropy
 from unspool.plugins import import_object, one_line
 from unspool.training.forward_pass import autocast, derive_seed, row_seeds
 from unspool.training.run_state import Run
-
-if TYPE_CHECKING:
-    from unspool.data.batch import Batch
-    from unspool.interfaces import Decoder
-
 
 SACREBLEU_CLASSES = {"bleu": "BLEU", "chrf": "CHRF"}
 

@@ -16,20 +16,17 @@ import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from unspool.heads.softmax import log_softmax, step_from_logits
 from unspool.integrations.loading import TRANSFORMERS
-from unspool.interfaces import Abilities, Step
+from unspool.interfaces import Abilities, Step, TokenizerLike
 from unspool.models.sequence_model import inference_method
 from unspool.models.sources import BoundaryTokens
 from unspool.models.torch_batching import TorchBatching
-
-if TYPE_CHECKING:
-    from unspool.interfaces import TokenizerLike
 
 
 def boundary_tokens(model: Any, tokenizer: TokenizerLike | None) -> BoundaryTokens:

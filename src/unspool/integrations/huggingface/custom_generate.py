@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,10 +25,7 @@ from unspool.decode.run import Run
 from unspool.integrations.huggingface.causal_model import as_token_ids, model_eos_ids
 from unspool.integrations.huggingface.loading import from_huggingface
 from unspool.integrations.huggingface.seq2seq_model import EncoderOutput, TransformersSeq2Seq
-from unspool.interfaces import Decoder, StepModel
-
-if TYPE_CHECKING:
-    from unspool.interfaces import Step
+from unspool.interfaces import Decoder, Step, StepModel
 
 
 @dataclass

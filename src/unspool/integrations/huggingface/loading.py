@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tokenizers
 import torch
@@ -20,15 +20,13 @@ from torch import nn
 from unspool.integrations.huggingface.causal_model import TransformersCausalLM, model_eos_ids
 from unspool.integrations.huggingface.seq2seq_model import TransformersSeq2Seq
 from unspool.integrations.loading import TRANSFORMERS
+from unspool.interfaces import TokenizerLike
 from unspool.models.loading.assembly import list_names
 from unspool.models.loading.huggingface_export import export_to_huggingface
 from unspool.models.loading.model_names import load_huggingface_tokenizer
 from unspool.models.transformer_lm import TransformerLM
 from unspool.models.transformer_seq2seq import TransformerSeq2Seq
 from unspool.tokenization.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from unspool.interfaces import TokenizerLike
 
 
 def convert_tokenizer(tokenizer: Any, model: Any) -> Tokenizer:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from torch import Tensor
 
 from unspool.interfaces import Abilities, Step, TokenizerLike
 from unspool.models.loading.gguf_file import open_gguf
@@ -21,9 +23,6 @@ from unspool.models.loading.model_names import (
     load_huggingface_tokenizer,
 )
 from unspool.models.loading.output_matrix import output_matrix_of_folder, output_matrix_of_gguf
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class ServedModel(Abilities):

@@ -8,13 +8,14 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from unspool.errors import escape_name
+from unspool.interfaces import TokenizerLike
 from unspool.models.loading.weight_layout import (
     SourcePart,
     TargetTensor,
@@ -23,9 +24,6 @@ from unspool.models.loading.weight_layout import (
     plan_tensors,
 )
 from unspool.models.loading.weights import WeightFormat, install_stored_weights, read_weight, storable_weights
-
-if TYPE_CHECKING:
-    from unspool.interfaces import TokenizerLike
 
 MAX_COPIED_WEIGHTS = 2**26
 """Largest model whose float32 weights are copied: a quarter of a gigabyte. In large pages, unlike in a map of

@@ -16,19 +16,16 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from unspool.engine.stored_weights import StoredWeight
 from unspool.engine.weight_formats import GGML
 from unspool.errors import escape_name
 from unspool.models.loading.weight_layout import SourcePart, TensorSource
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
 
 # GGUF's value types by number; a bool is one byte, strings (8) and arrays (9) have their own readers.
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}

@@ -15,21 +15,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from unspool.interfaces import TokenizerLike
 from unspool.models.loading.assembly import build_model, errors_with_label
 from unspool.models.loading.causal_families import CAUSAL_FAMILIES, ConfigAndLayout, with_sliding_window
 from unspool.models.loading.config_reader import ConfigReader, UnsupportedModelError
+from unspool.models.loading.gguf_file import GGUFFile
 from unspool.models.loading.weight_layout import SourcePart, WeightLayout
+from unspool.models.loading.weights import WeightFormat
+from unspool.models.transformer_lm import TransformerLM
 from unspool.nn.positions import RotaryScaling
-
-if TYPE_CHECKING:
-    from unspool.interfaces import TokenizerLike
-    from unspool.models.loading.gguf_file import GGUFFile
-    from unspool.models.loading.weights import WeightFormat
-    from unspool.models.transformer_lm import TransformerLM
 
 ARCHITECTURES = {name: name for name in CAUSAL_FAMILIES if name not in ("gemma3_text", "mistral")} | {
     "gemma3": "gemma3_text"

@@ -14,7 +14,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tokenizers
 import torch
@@ -23,6 +23,7 @@ from torch import Tensor
 
 from unspool.heads import SoftmaxHeadConfig
 from unspool.heads.softmax import TiedSoftmax
+from unspool.interfaces import TokenizerLike
 from unspool.models.loading.causal_families import ACTIVATIONS, CAUSAL_FAMILIES
 from unspool.models.loading.config_reader import ConfigReader
 from unspool.models.loading.huggingface_folder import AnyConfig
@@ -33,9 +34,6 @@ from unspool.models.lora import merged_weights
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
 from unspool.models.transformer_seq2seq import TransformerSeq2Seq
 from unspool.tokenization.tokenizer import TOKENIZER_FILE, Tokenizer, id_to_token
-
-if TYPE_CHECKING:
-    from unspool.interfaces import TokenizerLike
 
 
 @dataclass(frozen=True)

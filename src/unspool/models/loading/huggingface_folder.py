@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
 from unspool.heads import SoftmaxHeadConfig
+from unspool.interfaces import TokenizerLike
 from unspool.io import read_json_object
 from unspool.models.loading.assembly import build_model, errors_with_label
 from unspool.models.loading.causal_families import CAUSAL_FAMILIES
@@ -24,9 +24,6 @@ from unspool.models.loading.weight_layout import WeightLayout
 from unspool.models.loading.weights import WeightFormat
 from unspool.models.transformer_lm import TransformerConfig, TransformerLM
 from unspool.models.transformer_seq2seq import TransformerSeq2Seq, TransformerSeq2SeqConfig
-
-if TYPE_CHECKING:
-    from unspool.interfaces import TokenizerLike
 
 AnyConfig = TransformerConfig | TransformerSeq2SeqConfig
 SPECIAL_TOKEN_KEYS = ("bos_token_id", "decoder_start_token_id", "eos_token_id")

@@ -10,15 +10,18 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 import unspool.models
 from unspool import config
 from unspool.engine import compiler_obstacle
 from unspool.engine.engine_choice import parse_engine, parse_kv_cache
+from unspool.interfaces import Model
 from unspool.lazy import gc_paused
 from unspool.models.loading.assembly import errors_with_label
-from unspool.models.loading.gguf_file import is_gguf, open_gguf
+from unspool.models.loading.gguf_file import GGUFFile, is_gguf, open_gguf
 from unspool.models.loading.gguf_weights import load_gguf
 from unspool.models.loading.huggingface_folder import load_huggingface
 from unspool.models.loading.run_folder import is_run_folder, load_folder
@@ -31,17 +34,11 @@ from unspool.models.loading.weights import (
     parse_dtype,
     parse_weights,
 )
+from unspool.models.sequence_model import SequenceModel
+from unspool.models.transformer_lm import TransformerLM
 from unspool.tokenization.gguf_tokenizer import tokenizer_from_gguf
 from unspool.tokenization.huggingface_tokenizer import eos_ids_from_folder, tokenizer_from_folder
-
-if TYPE_CHECKING:
-    import torch
-
-    from unspool.interfaces import Model
-    from unspool.models.loading.gguf_file import GGUFFile
-    from unspool.models.sequence_model import SequenceModel
-    from unspool.models.transformer_lm import TransformerLM
-    from unspool.tokenization.tokenizer import Tokenizer
+from unspool.tokenization.tokenizer import Tokenizer
 
 BUILTIN = {
     "bible": "a language model of public-domain English prose (recipes/builtin/bible.toml)",

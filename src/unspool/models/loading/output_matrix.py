@@ -7,18 +7,14 @@ the tensor names decide, so this works for families that this package does not i
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from unspool.io import read_json_object
+from unspool.models.loading.gguf_file import GGUFFile
 from unspool.models.loading.safetensors_files import open_safetensors
 from unspool.models.loading.weight_layout import SourcePart
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from unspool.models.loading.gguf_file import GGUFFile
 
 HEAD_NAMES = ("lm_head.weight", "embed_out.weight")
 """Suffixes of output layer names in Hugging Face folders."""

@@ -13,15 +13,12 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from unspool.engine.stored_weights import StoredWeight
-    from unspool.models.transformer_shape import TransformerShape
+from unspool.engine.stored_weights import StoredWeight
+from unspool.models.transformer_shape import TransformerShape
 
 
 @dataclass(frozen=True)
