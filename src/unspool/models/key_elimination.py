@@ -21,7 +21,7 @@ from torch import Tensor
 from unspool.models.masked_models import MaskedLM, MaskedSeq2Seq
 from unspool.models.transformer_lm import TransformerLM
 from unspool.models.transformer_seq2seq import TransformerSeq2Seq
-from unspool.nn.keyless_attention import check_no_rotary, join_query_key, split_query_key
+from unspool.nn.keyless_attention import check_no_rotary, join_query_key, pad_heads, split_query_key
 
 
 @dataclass(frozen=True)
@@ -92,14 +92,14 @@ def with_keys(model: Any, rank: int | None = None) -> Any:
         q_HIJ, k_HIJ, q_HI = split_query_key(
             query_HJJ, None if bias is None else bias.view(H, J), rank, new_head_width
         )
-        v_KIJ = _pad_heads(weights.pop(f"{name}value.weight").view(K, I, J), new_head_width)
+        v_KIJ = pad_heads(weights.pop(f"{name}value.weight").view(K, I, J), new_head_width)
         v_HIJ = v_KIJ.repeat_interleave(H // K, dim=0)
         weights[f"{name}qkv.weight"] = torch.cat([q_HIJ, k_HIJ, v_HIJ]).reshape(-1, J)
         if q_HI is not None:
-            v_KI1 = _pad_heads(weights.pop(f"{name}value.bias").view(K, I, 1), new_head_width)
+            v_KI1 = pad_heads(weights.pop(f"{name}value.bias").view(K, I, 1), new_head_width)
             v_HI = v_KI1.repeat_interleave(H // K, dim=0)[..., 0]
             weights[f"{name}qkv.bias"] = torch.cat([q_HI, torch.zeros_like(q_HI), v_HI]).flatten()
-        out_HIJ = _pad_heads(weights[f"{name}out.weight"].t().view(H, I, J), new_head_width)
+        out_HIJ = pad_heads(weights[f"{name}out.weight"].t().view(H, I, J), new_head_width)
         weights[f"{name}out.weight"] = out_HIJ.reshape(H * new_head_width, J).t().contiguous()
     changed = replace(config, attention="query_key", kv_heads=H, head_width=new_head_width)
     return _build(changed, model, weights)
@@ -117,11 +117,6 @@ def _layers(weights: Mapping[str, Tensor], ending: str) -> list[str]:
     """The name prefixes of the weights of each attention layer."""
     last = ending.rpartition("attention.")[2]
     return [name.removesuffix(last) for name in weights if name.endswith(f".{ending}")]
-
-
-def _pad_heads(x_HIJ: Tensor, width: int) -> Tensor:
-    extra = width - x_HIJ.shape[1]
-    return torch.nn.functional.pad(x_HIJ, (0, 0, 0, extra)) if extra else x_HIJ
 
 
 def _build(config: Any, model: Any, weights: Mapping[str, Tensor]) -> Any:

@@ -25,56 +25,40 @@ class KVCache:
     def __init__(self, reserve: int = 0) -> None:
         self.length = 0
         self._reserve = reserve
-        self._keys: Tensor | None = None
-        self._values: Tensor | None = None
+        self._parts: list[Tensor] = []
+        """Keys and values; empty before the first column."""
 
     @property
-    def filled(self) -> tuple[Tensor, Tensor]:
-        """All columns."""
-        assert self._keys is not None
-        assert self._values is not None
-        return self._keys[:, :, : self.length], self._values[:, :, : self.length]
+    def filled(self) -> list[Tensor]:
+        """All columns of keys and values."""
+        return [part[:, :, : self.length] for part in self._parts]
 
-    def append(self, keys_NKTI: Tensor, values_NKTI: Tensor) -> tuple[Tensor, Tensor]:
+    def append(self, keys_NKTI: Tensor, values_NKTI: Tensor) -> list[Tensor]:
         """Append T columns; returns all columns."""
-        start, self.length = self.length, self.length + keys_NKTI.shape[2]
-        if self._keys is None or self._values is None or self.length > self._keys.shape[2]:
+        new, start, before = (keys_NKTI, values_NKTI), self.length, self.filled
+        self.length += keys_NKTI.shape[2]
+        if not self._parts or self.length > self._parts[0].shape[2]:
             capacity = max(2 * start, self.length + self._reserve)
-            self._keys = self._grow(self._keys, keys_NKTI, start, capacity)
-            self._values = self._grow(self._values, values_NKTI, start, capacity)
-        self._keys[:, :, start : self.length] = keys_NKTI
-        self._values[:, :, start : self.length] = values_NKTI
+            self._parts = [part.new_empty(*part.shape[:2], capacity, part.shape[3]) for part in new]
+            for part, old in zip(self._parts, before, strict=False):
+                part[:, :, :start] = old
+        for part, added in zip(self._parts, new, strict=True):
+            part[:, :, start : self.length] = added
         return self.filled
 
     def select(self, rows_M: Tensor, since: int = 0) -> None:
         """Reorder, repeat or drop rows; the rows must be equal in the columns before `since`."""
-        if self._keys is None or self._values is None:
-            return
-        if len(rows_M) == len(self._keys):
-            for cached in (self._keys, self._values):
-                cached[:, :, since : self.length] = cached[:, :, since : self.length].index_select(0, rows_M)
-        else:
+        for at, part in enumerate(self._parts):
+            if len(rows_M) != len(part):
+                since = 0
+                self._parts[at] = part.new_empty(len(rows_M), *part.shape[1:])
             # Unfilled columns are not copied.
-            self._keys, self._values = (
-                self._copy_rows(cached, rows_M) for cached in (self._keys, self._values)
-            )
+            moved = part[:, :, since : self.length].index_select(0, rows_M)
+            self._parts[at][:, :, since : self.length] = moved
 
     def truncate(self, length: int) -> None:
         """Drop the columns from `length` on."""
         self.length = min(self.length, length)
-
-    def _copy_rows(self, cached: Tensor, rows_M: Tensor) -> Tensor:
-        moved = cached.new_empty(len(rows_M), *cached.shape[1:])
-        moved[:, :, : self.length] = cached[:, :, : self.length].index_select(0, rows_M)
-        return moved
-
-    @staticmethod
-    def _grow(old: Tensor | None, new_NKTI: Tensor, filled: int, capacity: int) -> Tensor:
-        rows, heads, _, width = new_NKTI.shape
-        grown = torch.empty(rows, heads, capacity, width, dtype=new_NKTI.dtype, device=new_NKTI.device)
-        if old is not None:
-            grown[:, :, :filled] = old[:, :, :filled]
-        return grown
 
 
 QUERY_KEY_NORMS = ("none", "head", "whole")
@@ -226,11 +210,9 @@ class CrossAttention(DirectCall):
         if attentions is None:
             out_BKQI = F.scaled_dot_product_attention(q_BKQI, k_BKSI, v_BKSI, attn_mask=padding)
         else:
-            score_BKQS = (q_BKQI * I**-0.5) @ k_BKSI.transpose(2, 3)
-            alpha_BKQS = (score_BKQS if padding is None else score_BKQS + padding).softmax(dim=-1)
+            out_BKQI, alpha_BKQS = attention_with_weights(q_BKQI, k_BKSI, v_BKSI, I**-0.5, padding)
             alpha_BKWTGS = alpha_BKQS.view(B, K, N // B, T, H // K, S)
             attentions.append(alpha_BKWTGS.permute(0, 2, 1, 4, 3, 5).reshape(N, H, T, S))
-            out_BKQI = alpha_BKQS @ v_BKSI
         grouped = out_BKQI.reshape(B, K, -1, H // K, I).transpose(1, 2)
         return self.out(grouped.reshape(N, T, H * I))
 

@@ -116,10 +116,10 @@ def split_query_key(
     left_HRJ = (u[:, :, :rank] * root_HR.unsqueeze(1)).transpose(1, 2)
     right_HRJ = vt[:, :rank] * root_HR.unsqueeze(2)
 
-    def filled(it: Tensor) -> Tensor:
-        wide = torch.zeros(H, head_width, it.shape[2], dtype=joined_HJJ.dtype, device=it.device)
-        wide[:, : it.shape[1]] = it
-        return wide
+    query, key = (pad_heads(it, head_width).to(joined_HJJ.dtype) for it in (left_HRJ, right_HRJ))
+    return query[..., :J], key, None if bias_HJ is None else query[..., J]
 
-    query = filled(left_HRJ)
-    return query[..., :J], filled(right_HRJ), None if bias_HJ is None else query[..., J]
+
+def pad_heads(x_HIJ: Tensor, width: int) -> Tensor:
+    """Pad the rows of each head with zeros to this width."""
+    return F.pad(x_HIJ, (0, 0, 0, width - x_HIJ.shape[1]))

@@ -42,9 +42,8 @@ MIN_WEIGHT_SIZE = 2**18
 
 def linear(x: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
     """x · Wᵀ + b: (…, I) → (…, O)."""
-    if weight_OI.numel() <= MIN_WEIGHT_SIZE:
-        return F.linear(x, weight_OI, bias_O)
-    if torch.is_grad_enabled() or x.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
+    is_small = weight_OI.numel() <= MIN_WEIGHT_SIZE
+    if is_small or torch.is_grad_enabled() or x.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
         return F.linear(x, weight_OI, bias_O)
     outputs, inputs = weight_OI.shape
     rows = x.numel() // inputs
@@ -76,11 +75,6 @@ class Linear(DirectCall, torch.nn.Linear):
 
     def __init__(self, inputs: int, outputs: int, bias: bool = False) -> None:
         super().__init__(inputs, outputs, bias=bias)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        if torch.is_grad_enabled() or self._forward_hooks or self._forward_pre_hooks:
-            return super().__call__(x)
-        return self.forward(x)
 
     def forward(self, x: Tensor) -> Tensor:
         held = self._parameters  # faster than self.weight, which torch searches in several places

@@ -159,21 +159,16 @@ class Rotary:
         turned_width: int | None = None,
         factor: float = 1.0,
     ) -> None:
-        self.head_width, self.base, self.scaling, self.factor = head_width, base, scaling, factor
+        self.base, self.scaling, self.factor = base, scaling, factor
         self.turned_width = head_width if turned_width is None else turned_width
-        self._cos_TI: Tensor | None = None
-        self._sin_TI: Tensor | None = None
+        self._tables: tuple[Tensor, Tensor] | None = None
 
     def tables(self, positions_NT: Tensor, needed: int) -> tuple[Tensor, Tensor]:
         """cos and signed sin of every angle, (N, T, 1, I), for positions below `needed`."""
-        cos_TI, sin_TI = self._tables(needed, positions_NT.device)
-        return cos_TI[positions_NT].unsqueeze(2), sin_TI[positions_NT].unsqueeze(2)
-
-    def _tables(self, needed: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        cos_TI, sin_TI = self._cos_TI, self._sin_TI
-        if cos_TI is None or sin_TI is None or len(cos_TI) < needed or cos_TI.device != device:
-            cos_TI, sin_TI = self._cos_TI, self._sin_TI = self._build(max(64, 2 * needed), device)
-        return cos_TI, sin_TI
+        tables, device = self._tables, positions_NT.device
+        if tables is None or len(tables[0]) < needed or tables[0].device != device:
+            tables = self._tables = self._build(max(64, 2 * needed), device)
+        return tables[0][positions_NT].unsqueeze(2), tables[1][positions_NT].unsqueeze(2)
 
     @torch.inference_mode(False)  # a table built while decoding must also work in training
     def _build(self, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
