@@ -49,14 +49,10 @@ class RNNEncoder(nn.Module):
         self.rnn = CELLS[c.cell](
             embed.embedding_dim, c.width, c.layers, dropout=c.dropout, bidirectional=c.bidirectional
         )
+        self.out_width = self.rnn.out_width
 
-    @property
-    def out_width(self) -> int:
-        return self.rnn.out_width
-
-    def forward(self, tokens_NS: Tensor, lengths_N: Tensor, attentions: None = None) -> Tensor:
+    def forward(self, tokens_NS: Tensor, lengths_N: Tensor, attentions: None = None) -> Tensor:  # noqa: ARG002
         """(N, S) → (N, S, E) of right-padded rows; 0 on padding. There are no attention weights."""
-        del attentions
         memory_NSE, _ = self.rnn.read(self.dropout(self._embed[0](tokens_NS)), lengths_N=lengths_N)
         return self.dropout(memory_NSE)
 

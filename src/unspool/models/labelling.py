@@ -71,6 +71,8 @@ class LabellerConfig:
 class Labeller(nn.Module, Abilities):
     """An embedding, an encoder and a head over labels."""
 
+    reads_bos = False
+
     def __init__(self, config: LabellerConfig, tokenizer: TokenizerLike | None = None) -> None:
         super().__init__()
         check_build_arguments(config, LabellerConfig, tokenizer)
@@ -89,10 +91,6 @@ class Labeller(nn.Module, Abilities):
     @property
     def context(self) -> int | None:
         return self.encoder.context
-
-    @property
-    def reads_bos(self) -> bool:
-        return False
 
     @property
     def attention_reading(self) -> Self | None:
@@ -149,9 +147,9 @@ class Labeller(nn.Module, Abilities):
                 )
         return rows
 
-    def inputs(self, rows: Sequence[WordTokens]) -> tuple[Tensor, Tensor]:
-        """Rows as one right-padded batch (N, T), and their lengths (N)."""
-        return pad_rows([row.ids for row in rows], self.embed.weight.device)
+    def label_logp(self, rows: Sequence[WordTokens]) -> Tensor:
+        """(N, K) or (N, T, K): log p of every label for rows of different lengths."""
+        return self(*pad_rows([row.ids for row in rows], self.embed.weight.device))
 
     def tokenize_string(self, text: str) -> WordTokens:
         """The tokens of a text without BOS; words are only needed by taggers."""
@@ -198,7 +196,7 @@ class Classifier(Labeller):
 
     @inference_method
     def label(self, rows: Sequence[WordTokens]) -> list[Prediction]:
-        ranked = rank_labels(self(*self.inputs(rows)), self.labels)
+        ranked = rank_labels(self.label_logp(rows), self.labels)
         return [Prediction(*next(iter(item.items())), item) for item in ranked]
 
 
@@ -225,13 +223,12 @@ class Tagger(Labeller):
     The label of a word is that of its first token; words are separated by white space.
     """
 
-    def pool(self, memory_NTD: Tensor, lengths_N: Tensor) -> Tensor:
-        del lengths_N
+    def pool(self, memory_NTD: Tensor, lengths_N: Tensor) -> Tensor:  # noqa: ARG002
         return memory_NTD
 
     @inference_method
     def label(self, rows: Sequence[WordTokens]) -> list[list[TaggedWord]]:
-        logp_NTK = self(*self.inputs(rows))
+        logp_NTK = self.label_logp(rows)
         places = [(n, first) for n, row in enumerate(rows) for first in row.firsts]
         row_M, first_M = torch.tensor(places, device=logp_NTK.device).unbind(-1)
         ranked = iter(rank_labels(logp_NTK[row_M, first_M], self.labels))

@@ -56,10 +56,7 @@ class MaskedModel(SequenceModel, TransformerModel):
     """Base class of models that fill masked positions instead of generating token by token."""
 
     mask: nn.Parameter
-
-    @property
-    def reads_bos(self) -> bool:
-        return False
+    reads_bos = False
 
     @property
     def infilling(self) -> Any:
@@ -85,15 +82,13 @@ class MaskedModel(SequenceModel, TransformerModel):
         """The input of the head, and log p of every length or None."""
         raise NotImplementedError
 
-    def start(self, prompts: Sequence[Sequence[int]]) -> NoReturn:
-        del prompts
+    def start(self, prompts: Sequence[Sequence[int]]) -> NoReturn:  # noqa: ARG002
         raise ValueError(
             f"{type(self).__name__} is a masked model and does not generate token by token: decode it with "
             "MaskPredict() or MaskedDiffusion()"
         )
 
-    def step(self, state: Any, tokens_N: Tensor) -> NoReturn:
-        del state, tokens_N
+    def step(self, state: Any, tokens_N: Tensor) -> NoReturn:  # noqa: ARG002
         self.start([])
 
 
@@ -144,10 +139,12 @@ class MaskedLM(MaskedModel):
         return texts_NT.masked_fill(is_after_end_NT, min(self.ends.eos)), lengths_N
 
     def lengths(
-        self, prompts: Sequence[Sequence[int]], limits: Sequence[int], most: int
+        self,
+        prompts: Sequence[Sequence[int]],  # noqa: ARG002
+        limits: Sequence[int],
+        most: int,  # noqa: ARG002
     ) -> list[list[tuple[int, float]]]:
         """The limits themselves: the model predicts the end by EOS."""
-        del prompts, most
         return [[(limit, 0.0)] for limit in limits]
 
     @inference_method
@@ -243,8 +240,7 @@ class MaskedSeq2Seq(EncoderDecoder, MaskedModel):
             stacks.append(AttentionStack(tuple(decoder), batch.lengths_N))
         return hidden_NTD, self.length_logp(memory_NSD, sources_N)
 
-    def whole_texts(self, batch: Batch, room_N: Tensor) -> tuple[Tensor, Tensor]:
-        del room_N
+    def whole_texts(self, batch: Batch, room_N: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         return batch.targets_NU, batch.lengths_N
 
     @inference_method

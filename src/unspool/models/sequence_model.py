@@ -134,6 +134,8 @@ class LanguageModel(SequenceModel):
 class EncoderDecoder(SequenceModel):
     """Base class of encoder–decoders: prompts are sources, optionally with a separate vocabulary."""
 
+    is_encoder_decoder = True
+
     def __init__(self, config: Any, kind: type, tokenizer: TokenizerLike | None) -> None:
         super().__init__(config, kind, tokenizer)
         self.ends = BoundaryTokens.of(config.bos, config.eos, tokenizer, config.vocab_size)
@@ -142,10 +144,6 @@ class EncoderDecoder(SequenceModel):
         )
         self.source_ends = source_boundaries or self.ends
         self.config_eos_ids = self.ends.eos
-
-    @property
-    def is_encoder_decoder(self) -> bool:
-        return True
 
     @property
     def source_vocab_size(self) -> int | None:

@@ -27,7 +27,7 @@ from unspool.models.sources import pad_rows
 from unspool.models.torch_batching import TorchBatching
 from unspool.models.transformer_shape import TransformerModel, TransformerShape
 from unspool.nn.attention import KVCache
-from unspool.nn.positions import Rotary, add_positions
+from unspool.nn.positions import Rotary
 
 
 @dataclass
@@ -160,8 +160,8 @@ class TransformerLM(LanguageModel, TransformerModel):
         super().__init__(config, TransformerConfig, tokenizer)
         c = config
         self.embed = unit_embedding(c.vocab_size, c.width)
-        self._rotaries, self._windows = c.rotaries(), c.windows()
         self.init_stack(c, c.layers, causal=True)
+        self._rotaries, self._windows = c.rotaries(), c.windows()
         self.head: Any = self.new_head(c.tied)
         self.built = module_spec(self)
 
@@ -211,28 +211,14 @@ class TransformerLM(LanguageModel, TransformerModel):
         """Yield (N, T, D) before the first block and after each block."""
         state = self._empty(tokens_NT) if state is None else state
         T = tokens_NT.shape[1]
-        positions_NT = state.positions(T)
         masks = {window: state.mask(T, window) for window in dict.fromkeys(self._windows)}
         x_NTD = self.embed(tokens_NT)
         if self.config.embed_scale != 1.0:
             x_NTD = x_NTD * self.config.embed_scale
-        if self.positions is not None:
-            x_NTD = add_positions(x_NTD, self.positions(positions_NT))
-        needed = state.length + T
-        rotary_tables = {
-            rotary: rotary.tables(positions_NT, needed)
-            for rotary in dict.fromkeys(self._rotaries)
-            if rotary is not None
-        }
-        x_NTD = self.dropout(x_NTD)
-        yield x_NTD
         pasts: Sequence[KVCache | None] = state.layers or [None] * len(self.blocks)
-        for layer, (block, past) in enumerate(zip(self.blocks, pasts, strict=True)):
-            rotary, window = self._rotaries[layer], self._windows[layer]
-            x_NTD = block(
-                x_NTD, None if rotary is None else rotary_tables[rotary], masks[window], past, attentions
-            )
-            yield x_NTD
+        layers = zip(self._windows, pasts, strict=True)
+        arguments = [(masks[window], past, attentions) for window, past in layers]
+        return self.run_depths(x_NTD, state.positions(T), state.length + T, arguments)
 
     @inference_method
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Step, LMState]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -161,6 +161,7 @@ class TransformerStack(nn.Module):
         added = ADDED_POSITIONS.get(shape.positions)
         self.positions = None if added is None else added(shape.width, shape.context or 1)
         self._rotary = shape.rotary()
+        self._rotaries = [self._rotary] * layers
         self.dropout = nn.Dropout(shape.dropout)
         self.blocks: Any = nn.ModuleList(shape.block(causal=causal, cross=cross) for _ in range(layers))
         self.norm: Any = nn.Identity() if shape.norm_place == "post" else shape.new_norm()
@@ -173,19 +174,30 @@ class TransformerStack(nn.Module):
         `arguments` are the further arguments of each block.
         """
         T = x_NTD.shape[1]
-        positions_1T = torch.arange(first, first + T, device=x_NTD.device)[None]
-        if self.positions is not None:
-            x_NTD = add_positions(x_NTD, self.positions(positions_1T))
-        if self.embed_norm is not None:
-            x_NTD = self.embed_norm(x_NTD)
-        x_NTD = self.dropout(x_NTD)
-        rotary = None if self._rotary is None else self._rotary.tables(positions_1T, first + T)
         if self.relative is not None:
             bias_1HTS = self.relative(first, T)
             mask = bias_1HTS if mask is None else bias_1HTS + mask
-        for block, further in zip(self.blocks, arguments, strict=True):
-            x_NTD = block(x_NTD, rotary, mask, *further)
+        positions_1T = torch.arange(first, first + T, device=x_NTD.device)[None]
+        for depth_NTD in self.run_depths(x_NTD, positions_1T, first + T, ((mask, *it) for it in arguments)):
+            x_NTD = depth_NTD
         return self.norm(x_NTD)
+
+    def run_depths(
+        self, x_NTD: Tensor, positions_NT: Tensor, needed: int, arguments: Iterable[tuple[Any, ...]]
+    ) -> Iterator[Tensor]:
+        """Yield (N, T, D) before the first block and after each block; positions are below `needed`."""
+        if self.positions is not None:
+            x_NTD = add_positions(x_NTD, self.positions(positions_NT))
+        if self.embed_norm is not None:
+            x_NTD = self.embed_norm(x_NTD)
+        x_NTD = self.dropout(x_NTD)
+        yield x_NTD
+        tables = {
+            it: it.tables(positions_NT, needed) for it in dict.fromkeys(self._rotaries) if it is not None
+        }
+        for block, rotary, further in zip(self.blocks, self._rotaries, arguments, strict=True):
+            x_NTD = block(x_NTD, None if rotary is None else tables[rotary], *further)
+            yield x_NTD
 
 
 class TransformerModel(TransformerStack):
