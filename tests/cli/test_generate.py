@@ -37,8 +37,8 @@ def test_how_its_weights_are_kept_and_what_computes_are_passed_on(unspool, loade
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--weights", "int4"), "weights 'int4' is unknown: choose from 'stored', 'float32', 'int8'"),
-        (("--engine", "quick"), "engine 'quick' is unknown: choose from torch, compiled"),
+        (("--weights", "int4"), "weights is 'int4', but must be one of 'float32', 'int8', 'stored'"),
+        (("--engine", "quick"), "engine is 'quick', but must be one of 'compiled', 'llama.cpp', 'torch'"),
         (("--weights", "int8", "--dtype", "bfloat16"), "weights='int8' needs"),
     ],
     ids=str,

@@ -73,7 +73,7 @@ def test_native_engines_reject_unknown_families(bloom):
     [
         (
             {"engine": "tensorflow"},
-            "engine 'tensorflow' is unknown: choose from torch, compiled, llama.cpp, transformers",
+            "engine is 'tensorflow', but must be one of 'compiled', 'llama.cpp', 'torch', 'transformers'",
         ),
         ({"engine": "transformers"}, "needs a Hugging Face folder or Hub id"),
         ({"engine": "transformers", "weights": "int8"}, "weights='int8' needs this package's own engines"),

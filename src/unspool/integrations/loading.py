@@ -21,12 +21,18 @@ from typing import Any
 
 import torch
 
-from unspool.config import find_word
+from unspool.arguments import one_of
 from unspool.engine.engine_choice import ENGINES
 from unspool.interfaces import Model
 from unspool.lazy import gc_paused, import_optional
 from unspool.models.loading.config_reader import UnsupportedModelError
-from unspool.models.loading.model_names import check_name, gguf_path, huggingface_folder, load as load_native
+from unspool.models.loading.model_names import (
+    check_name,
+    find_model,
+    load as load_native,
+    load_gguf_file,
+    load_huggingface_folder,
+)
 from unspool.models.loading.weights import DTYPES, parse_device, parse_dtype, parse_weights
 from unspool.plugins import allow_code
 
@@ -71,9 +77,8 @@ def load(
 def _load(
     name: str, device: Any, dtype: Any, weights: str | None, engine: str | None, kv_cache: str | None
 ) -> Model:
-    if engine is not None and find_word(engine, (*ENGINES, *OTHER_ENGINES)) is None:
-        known = ", ".join((*ENGINES, *OTHER_ENGINES))
-        raise ValueError(f"engine {engine!r:.40} is unknown: choose from {known}, or None for the best")
+    if engine is not None:
+        one_of("engine", engine, (*ENGINES, *OTHER_ENGINES))
     if engine in OTHER_ENGINES:
         if kv_cache is not None:
             raise ValueError(
@@ -93,14 +98,12 @@ def _load(
 def _load_unsupported(
     name: str, device: Any, dtype: Any, weights: str | None, unsupported: UnsupportedModelError
 ) -> Model:
-    """Load with transformers and warn; raise `unsupported` if that is not possible."""
-    folder = huggingface_folder(name)
-    if folder is None and gguf_path(name) is not None:
+    """Load with transformers and warn, or name what may run it."""
+    read, _ = find_model(name)
+    if read is load_gguf_file:
         raise UnsupportedModelError(
             f"{unsupported}. llama.cpp may run it: engine='llama.cpp' (pip install 'unspool[llama-cpp]')"
         ) from unsupported
-    if folder is None:
-        raise unsupported
     if find_spec("transformers") is None:
         raise UnsupportedModelError(
             f"{unsupported}. Hugging Face's transformers may run it: pip install 'unspool[huggingface]'"
@@ -120,8 +123,8 @@ def _load_with_transformers(name: str, device: Any, dtype: Any, weights: str | N
     parsed_device, parsed_dtype = parse_device(device), parse_dtype(dtype)
     if parse_weights(weights) not in (None, "float32"):
         raise ValueError(f"weights={weights!r} needs this package's own engines: leave it or engine out")
-    folder = huggingface_folder(name)
-    if folder is None:
+    read, folder = find_model(name)
+    if read is not load_huggingface_folder:
         raise ValueError(f"{name}: engine='transformers' needs a Hugging Face folder or Hub id: leave it out")
     model: Any = load_folder(folder, parsed_device, parsed_dtype)
     return model
@@ -132,8 +135,8 @@ def _load_with_llama_cpp(name: str, device: Any, dtype: Any, weights: str | None
 
     if parse_dtype(dtype) != DTYPES["float32"] or weights not in (None, "stored"):
         raise ValueError("engine='llama.cpp' always uses stored weights: leave dtype and weights out")
-    path = gguf_path(name)
-    if path is None:
+    read, path = find_model(name)
+    if read is not load_gguf_file:
         raise ValueError(f"{name}: engine='llama.cpp' needs a GGUF file: leave it out")
     model: Any = load_llama(path, str(device))
     return model

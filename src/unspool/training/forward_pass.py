@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from unspool.data.batch import Batch
 from unspool.interfaces import Clock, Objective
+from unspool.models.loading.weights import parse_device
 from unspool.training.settings import TrainSettings
 
 
@@ -45,12 +46,7 @@ def autocast(settings: TrainSettings) -> AbstractContextManager[object]:
 
 def check_device(settings: TrainSettings) -> None:
     """Refuse a missing device, and a precision that it does not support."""
-    try:
-        device = torch.device(settings.device)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        first = str(error).splitlines()[0]
-        raise ValueError(f"train.device={settings.device!r} cannot be used here: {first}") from error
+    device = parse_device(settings.device)
     if settings.precision == "bfloat16" and not _has_bfloat16(device):
         raise ValueError(
             f"train.precision='bfloat16': {device.type} does not support bfloat16 here: use "

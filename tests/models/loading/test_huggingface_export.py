@@ -123,7 +123,7 @@ def test_unsupported_exports_are_rejected_before_writing(text, tmp_path):
         us.save(mixture, tmp_path / "hf", format="huggingface")
     with pytest.raises(TypeError, match="cannot export a RNNLM"):
         us.save(RNNConfig(vocab_size=9, width=8).build(), tmp_path / "hf", format="huggingface")
-    with pytest.raises(ValueError, match="format='onnx' is unknown: choose from 'huggingface', 'unspool'"):
+    with pytest.raises(ValueError, match="format is 'onnx', but must be one of 'huggingface', 'unspool'"):
         us.save(TINY_LLAMA.build(text), tmp_path / "hf", format="onnx")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "note.txt").write_text("mine")

@@ -14,9 +14,8 @@ from typing import Any
 from torch import Tensor
 
 from unspool.interfaces import Abilities, Step, TokenizerLike
-from unspool.models.loading.gguf_file import open_gguf
+from unspool.models.loading.gguf_file import GGUFFile, is_gguf, open_gguf
 from unspool.models.loading.model_names import (
-    gguf_path,
     hub_folder,
     is_hub_id,
     load_gguf_tokenizer,
@@ -43,11 +42,9 @@ class ServedModel(Abilities):
     def tokenizer(self) -> TokenizerLike | None:
         """The model's tokenizer, for transforms that use text."""
         name = str(self._config.tokenizer)
-        file = gguf_path(name)
-        if file is not None:
-            tokenizer = load_gguf_tokenizer(open_gguf(file))
-        else:
-            tokenizer = load_huggingface_tokenizer(_folder(name, self._config.tokenizer_revision))
+        file = _open_files(name, self._config.tokenizer_revision)
+        is_gguf_file = isinstance(file, GGUFFile)
+        tokenizer = load_gguf_tokenizer(file) if is_gguf_file else load_huggingface_tokenizer(file)
         if tokenizer is not None and tokenizer.vocab_size > self.vocab_size:
             raise ValueError(
                 f"the tokenizer of {name} has {tokenizer.vocab_size} tokens, vLLM's model only "
@@ -59,11 +56,8 @@ class ServedModel(Abilities):
     def output_matrix(self) -> Tensor | None:
         """(V, D), rounded to vLLM's dtype; None if the logits are capped."""
         name = str(self._config.model)
-        file = gguf_path(name)
-        if file is not None:
-            weight = output_matrix_of_gguf(open_gguf(file))
-        else:
-            weight = output_matrix_of_folder(_folder(name, self._config.revision))
+        file = _open_files(name, self._config.revision)
+        weight = output_matrix_of_gguf(file) if isinstance(file, GGUFFile) else output_matrix_of_folder(file)
         if weight is None:
             return None
         if len(weight) != self.vocab_size:
@@ -80,8 +74,11 @@ class ServedModel(Abilities):
         raise NotImplementedError("vLLM runs the model")
 
 
-def _folder(name: str, revision: str | None) -> Path:
+def _open_files(name: str, revision: str | None) -> GGUFFile | Path:
+    """The open GGUF file of a name, or its folder."""
     path = Path(name).expanduser()
-    if path.exists() or not is_hub_id(name):
-        return path if path.is_dir() else path.parent
-    return hub_folder(name, revision)
+    if not path.exists() and is_hub_id(name):
+        return hub_folder(name, revision)
+    if path.is_file() and is_gguf(path):
+        return open_gguf(path)
+    return path if path.is_dir() else path.parent

@@ -6,6 +6,7 @@ Files on disk are looked up first, the Hugging Face Hub last.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from os import PathLike, fspath
@@ -91,21 +92,23 @@ def load(
     # Check all arguments before loading.
     parsed_device, parsed_dtype = parse_device(device), parse_dtype(dtype)
     is_plain = (parsed_device.type, parsed_dtype) == ("cpu", DTYPES["float32"])
-    weight_format = parse_weights(weights) or default_weights(
-        resolved, may_compile=is_plain and engine in (None, "compiled")
-    )
+    weight_format = parse_weights(weights)
     parse_engine(engine)
     parse_kv_cache(kv_cache)
-    if weight_format != "float32" and not is_plain:
+    if weight_format not in (None, "float32") and not is_plain:
         given = f"device={str(parsed_device)!r}, dtype={str(parsed_dtype).removeprefix('torch.')!r}"
         raise ValueError(
             f"weights={weight_format!r} needs the CPU and float32, but got {given}: leave weights out"
         )
+    read, path = find_model(resolved)
+    if weight_format is None:
+        may_compile = is_plain and engine in (None, "compiled") and compiler_obstacle() is None
+        weight_format = "stored" if may_compile and read is load_gguf_file else "float32"
     with memory_errors(resolved, weight_format):
-        model: Any = _load_by_name(resolved, weight_format).to(parsed_device, parsed_dtype)
+        model: Any = read(path, weight_format).to(parsed_device, parsed_dtype)
     if weights is None and weight_format == "stored" and model.engine != "compiled":
         with memory_errors(resolved, "float32"):
-            model = _load_by_name(resolved, "float32")
+            model = read(path, "float32")
     if engine is not None and model.engine is not None:
         model.engine = engine
         model.engine  # noqa: B018 (raises if the engine cannot run the model)
@@ -114,12 +117,6 @@ def load(
     if kv_cache is not None:
         model.kv_cache = kv_cache
     return model
-
-
-def default_weights(name: str, may_compile: bool) -> WeightFormat:
-    """Stored for a GGUF file if the compiled engine can run it, float32 for all others."""
-    is_stored = may_compile and compiler_obstacle() is None and gguf_path(name) is not None
-    return "stored" if is_stored else "float32"
 
 
 def default_model() -> str:
@@ -193,22 +190,6 @@ def hub_folder(name: str, revision: str | None = None) -> Path:
         ) from error
 
 
-def huggingface_folder(name: str) -> Path | None:
-    """The Hugging Face folder of a name, local or from the Hub; None for other kinds of models."""
-    path = Path(name).expanduser()
-    if path.exists() or name in BUILTIN or name in PACKAGES:
-        return path if path.is_dir() and not is_run_folder(path) else None
-    return hub_folder(name) if is_hub_id(name) else None
-
-
-def gguf_path(name: str) -> Path | None:
-    """The GGUF file of a name; None for other kinds of models."""
-    path = Path(name).expanduser()
-    if path.exists() or name in BUILTIN:
-        return path if path.is_file() and is_gguf(path) else None
-    return package_file(name) if name in PACKAGES else None
-
-
 def load_huggingface_tokenizer(folder: Path) -> Tokenizer | None:
     """The tokenizer of a Hugging Face folder, or None."""
     with errors_with_label(f"{folder}: the tokenizer cannot be read"):
@@ -223,20 +204,26 @@ def load_gguf_tokenizer(file: GGUFFile) -> Tokenizer | None:
         return tokenizer_from_gguf(file.metadata)
 
 
-def _load_by_name(name: str, weights: WeightFormat) -> Any:
+Reader = Callable[[Path, WeightFormat], Any]
+"""Loads the model of a file or folder."""
+
+
+def find_model(name: str) -> tuple[Reader, Path]:
+    """The file or folder of a name, from the Hub if necessary, and what reads it."""
     path = Path(name).expanduser()
     if is_run_folder(path):
-        return load_folder(path, weights)
+        return load_folder, path
     if path.is_dir():
-        return _load_huggingface(path, weights)
+        return load_huggingface_folder, path
     if path.is_file():
-        return _load_file(path, weights)
+        _check_gguf(path)
+        return load_gguf_file, path
     if name in BUILTIN:
-        return load_folder(builtin_folder(name), weights)
+        return load_folder, builtin_folder(name)
     if name in PACKAGES:
-        return _load_gguf(package_file(name), weights)
+        return load_gguf_file, package_file(name)
     if is_hub_id(name):
-        return _load_huggingface(hub_folder(name), weights)
+        return load_huggingface_folder, hub_folder(name)
     if len(path.parts) > 1 or path.suffix:
         raise FileNotFoundError(f"no model {name!r}: there is no such folder or file")
     raise FileNotFoundError(
@@ -245,7 +232,7 @@ def _load_by_name(name: str, weights: WeightFormat) -> Any:
     )
 
 
-def _load_huggingface(folder: Path, weights: WeightFormat) -> SequenceModel:
+def load_huggingface_folder(folder: Path, weights: WeightFormat) -> SequenceModel:
     if not (folder / "config.json").is_file():
         files = sorted(path.name for path in folder.glob("*.gguf"))
         hint = f"; for {files[0]}, give the path of that file" if files else ""
@@ -260,9 +247,9 @@ def _load_huggingface(folder: Path, weights: WeightFormat) -> SequenceModel:
     return model
 
 
-def _load_file(path: Path, weights: WeightFormat) -> TransformerLM:
+def _check_gguf(path: Path) -> None:
     if is_gguf(path):
-        return _load_gguf(path, weights)
+        return
     if path.suffix in PICKLES:
         raise ValueError(
             f"{path}: pickles can run code and are never opened; "
@@ -275,6 +262,6 @@ def _load_file(path: Path, weights: WeightFormat) -> TransformerLM:
     )
 
 
-def _load_gguf(path: Path, weights: WeightFormat) -> TransformerLM:
+def load_gguf_file(path: Path, weights: WeightFormat) -> TransformerLM:
     file = open_gguf(path)
     return load_gguf(file, load_gguf_tokenizer(file), weights)

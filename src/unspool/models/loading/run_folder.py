@@ -16,6 +16,7 @@ from typing import Any
 from safetensors import SafetensorError
 from torch import Tensor
 
+from unspool.arguments import one_of
 from unspool.config import unknown
 from unspool.engine.weight_formats import all_finite
 from unspool.io import complete_folder, new_folder, read_json_object
@@ -101,8 +102,7 @@ def save(model: Any, folder: str | PathLike[str], *, format: str = "unspool") ->
     """
     if not isinstance(folder, str | PathLike) or not fspath(folder):
         raise TypeError(f"a model is saved to a folder, given by name or path, not to {folder!r:.80}")
-    if not isinstance(format, str) or format not in FORMATS:
-        raise ValueError(f"format={format!r:.40} is unknown: choose from {', '.join(map(repr, FORMATS))}")
+    one_of("format", format, FORMATS)
     _check_model(model)
     path = Path(fspath(folder)).expanduser()
     _check_folder(path)

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from unspool.config import find_word
+from unspool.arguments import one_of
 from unspool.engine.memory import WEIGHT_MEMORY
 from unspool.engine.stored_softmax import StoredSoftmax, TiedStoredSoftmax
 from unspool.engine.stored_weights import (
@@ -35,20 +35,16 @@ from unspool.models.loading.weight_layout import SourcePart, TargetTensor, Tenso
 from unspool.nn.linear import Linear
 
 WeightFormat = Literal["stored", "float32", "int8"]
+WEIGHT_FORMATS: tuple[WeightFormat, ...] = get_args(WeightFormat)
 StackedWeights = tuple[StoredWeight, ...]
 """A matrix in its stored format: parts stacked by rows."""
 
 
-WEIGHT_FORMATS: tuple[WeightFormat, ...] = get_args(WeightFormat)
-
-
-def parse_weights(name: str | None) -> WeightFormat | None:
+def parse_weights(name: Any) -> WeightFormat | None:
     """The weight format of that name; None leaves the choice to the kind of file."""
-    weights = find_word(name, WEIGHT_FORMATS)
-    if weights is None and name is not None:
-        known = ", ".join(map(repr, WEIGHT_FORMATS))
-        raise ValueError(f"weights {name!r:.40} is unknown: choose from {known}")
-    return weights
+    if name is not None:
+        one_of("weights", name, WEIGHT_FORMATS)
+    return name
 
 
 def read_weight(
