@@ -39,7 +39,9 @@ def test_may_be_tied_to_an_embedding_of_another_width():
 
 @pytest.mark.parametrize("inner_width", [0, -3])
 def test_a_width_that_holds_nothing_is_refused(inner_width):
-    with pytest.raises(ValueError, match=f"inner_width={inner_width} must be at least 1"):
+    with pytest.raises(
+        ValueError, match=rf"BilinearHeadConfig\.inner_width is {inner_width}, .*whole number ≥ 1"
+    ):
         BilinearHeadConfig(inner_width)
 
 

@@ -32,5 +32,5 @@ def test_breaks_the_bottleneck_that_softmax_cannot(bent):
 
 
 def test_experts_are_counted():
-    with pytest.raises(ValueError, match="experts=0"):
+    with pytest.raises(ValueError, match=r"MixtureHeadConfig\.experts is 0"):
         MixtureHeadConfig(experts=0)

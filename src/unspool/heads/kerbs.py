@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from unspool.arguments import Checked, number
 from unspool.heads.kerbs_kernel import SenseTable, clamp_theta, kappa_and_slope, kernel, min_norm, norms
 from unspool.heads.kerbs_loss import kerbs_loss
 from unspool.heads.softmax import log_softmax
@@ -144,21 +145,13 @@ class Kerbs(nn.Module):
 
 
 @dataclass(frozen=True)
-class KerbsHeadConfig:
+class KerbsHeadConfig(Checked):
     """A KerBS head (kernelized Bayesian softmax)."""
 
-    senses: float = 1.0
+    senses: float = number(1.0, at_least=1, at_most=MAX_SENSES, advice="A word of the paper has up to 4.")
     """Average senses per word: each word has one; the others start evenly spread and move during training."""
     kernel: bool = True
     """Learn θ of every sense. If False, θ = 0: plain inner products, the ablation of the paper."""
-
-    def __post_init__(self) -> None:
-        if not self.senses >= 1.0:
-            raise ValueError(f"senses={self.senses} must be at least 1, one per word")
-        if self.senses > MAX_SENSES:
-            raise ValueError(
-                f"senses={self.senses} must be at most {MAX_SENSES}: a word of the paper has up to 4"
-            )
 
     def build(self, width: int, vocab_size: int, embed: nn.Embedding | None = None) -> Kerbs:  # noqa: ARG002
         """Build the head for hidden vectors of this width; it is never tied."""

@@ -5,7 +5,6 @@ They have neither an output matrix nor a rank limit, and basis-aware sampling do
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from unspool.arguments import integer, number
 from unspool.heads.chunked_loss import rowwise_loss
 from unspool.heads.softmax import OutputMatrixConfig, Softmax, TiedSoftmax, log_softmax
 
@@ -95,14 +95,10 @@ class Mixture(RowwiseHead):
 class MixtureHeadConfig(OutputMatrixConfig):
     """A mixture-of-softmaxes head."""
 
-    experts: int = 4
+    experts: int = integer(4, at_least=1)
     """The number of softmaxes. Memory and time grow with it."""
     bent: bool = True
     """Apply tanh to h_k, as in the paper; otherwise h_k = W_k h."""
-
-    def __post_init__(self) -> None:
-        if self.experts < 1:
-            raise ValueError(f"experts={self.experts} must be at least 1")
 
     def build(self, width: int, vocab_size: int, embed: nn.Embedding | None = None) -> Mixture:
         return Mixture(self.build_softmax(width, vocab_size, embed), width, self.experts, self.bent)
@@ -144,12 +140,8 @@ class Capped(ElementwiseSoftmax):
 class CappedHeadConfig(OutputMatrixConfig):
     """A head with logit soft-capping."""
 
-    cap: float = 30.0
+    cap: float = number(30.0, above=0, advice="Gemma 2 uses 30.")
     """The largest absolute logit; Gemma 2 uses 30."""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.cap < math.inf:
-            raise ValueError(f"cap={self.cap} must be positive and finite (Gemma 2 uses 30)")
 
     def build(self, width: int, vocab_size: int, embed: nn.Embedding | None = None) -> Capped:
         return Capped(self.build_softmax(width, vocab_size, embed), self.cap)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from unspool.arguments import Checked, integer
 from unspool.heads.chunked_loss import linear_loss
 from unspool.interfaces import Step
 from unspool.nn.linear import linear
@@ -176,7 +177,7 @@ class Bilinear(ProjectedSoftmax):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OutputMatrixConfig:
+class OutputMatrixConfig(Checked):
     """Settings of heads with one vector per word."""
 
     tied: bool | None = None
@@ -224,14 +225,8 @@ class BilinearHeadConfig(OutputMatrixConfig):
     `tied` word vectors may have any width; None means False if there is an `inner_width`.
     """
 
-    inner_width: int | None = None
+    inner_width: int | None = integer(None, at_least=1)
     """Width of the word vectors; None means the width of the hidden vectors."""
-
-    def __post_init__(self) -> None:
-        if self.inner_width is not None and self.inner_width < 1:
-            raise ValueError(
-                f"inner_width={self.inner_width} must be at least 1, or omitted for the hidden width"
-            )
 
     def build(self, width: int, vocab_size: int, embed: nn.Embedding | None = None) -> Bilinear:
         inner_width = self.inner_width or (embed.embedding_dim if self.tied and embed else width)
