@@ -42,7 +42,7 @@ def test_held_out_rows_go_to_the_validation_by_hand() -> None:
 
 def test_a_folder_holds_the_same(tmp_path: Path) -> None:
     check(encode_rows(ROWS, None, HELD, Texts(), CODEC, tmp_path / "x"))
-    check(read_encoded_rows(tmp_path / "x", Texts(), CODEC))
+    check(read_encoded_rows(tmp_path / "x", Texts()))
 
 
 @pytest.mark.parametrize("facts", ["", "[]", "{}", '{"empty": "x"}', '{"empty": 1', None])
@@ -51,7 +51,7 @@ def test_facts_that_are_not_what_was_written_are_said(tmp_path: Path, facts: str
     path = tmp_path / "x" / "facts.json"
     path.unlink() if facts is None else path.write_text(facts)
     with pytest.raises(DamagedCacheError, match=r"facts\.json is missing or damaged"):
-        read_encoded_rows(tmp_path / "x", Texts(), CODEC)
+        read_encoded_rows(tmp_path / "x", Texts())
 
 
 def test_a_flipped_byte_of_any_column_is_found(tmp_path: Path) -> None:
@@ -63,9 +63,9 @@ def test_a_flipped_byte_of_any_column_is_found(tmp_path: Path) -> None:
         kept = path.read_bytes()
         path.write_bytes(bytes([*kept[:-2], kept[-2] ^ 1, kept[-1]]))
         with pytest.raises(DamagedCacheError, match=rf"{path.name} was changed: its checksum"):
-            read_encoded_rows(folder, Texts(), CODEC)
+            read_encoded_rows(folder, Texts())
         path.write_bytes(kept)
-    assert listed(read_encoded_rows(folder, Texts(), CODEC).train) == [[[1, 4, 5, 2], [1, 6, 2]]]
+    assert listed(read_encoded_rows(folder, Texts()).train) == [[[1, 4, 5, 2], [1, 6, 2]]]
 
 
 def test_validation_may_have_its_own_rows() -> None:
@@ -136,4 +136,4 @@ def test_numbers_of_sources_have_room(tmp_path: Path) -> None:
     rows = [("w9 w69999", "a")]
     found = encode_rows(rows, None, np.zeros(1, dtype=bool), Pairs(), text, tmp_path / "x")
     assert many.decode(found.train[0][0].tolist()) == "w9 w69999"
-    assert many.decode(read_encoded_rows(tmp_path / "x", Pairs(), text).train[0][0].tolist()) == "w9 w69999"
+    assert many.decode(read_encoded_rows(tmp_path / "x", Pairs()).train[0][0].tolist()) == "w9 w69999"

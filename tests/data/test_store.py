@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from unspool.data import encoded_store
 from unspool.data.batch import Ragged
-from unspool.data.encoded_store import ColumnWriter, atomic_folder
+from unspool.data.encoded_store import ColumnWriter, atomic_folder, map_column
 
 ROWS = [[1, 2, 3], [], [4], [5, 6]]
 
@@ -35,15 +35,15 @@ def test_memory_gives_back_what_was_put(rows: list[list[int]]) -> None:
 @pytest.mark.parametrize("below", [65536, 65537])
 @pytest.mark.parametrize("rows", [ROWS, [], [[]]])
 def test_files_give_back_what_was_put(tmp_path: Path, below: int, rows: list[list[int]]) -> None:
-    assert listed(fill(ColumnWriter(below, tmp_path, "x"), rows)) == rows
-    column = encoded_store._map_column(*encoded_store._paths(tmp_path, "x", below))
+    assert listed(fill(ColumnWriter(below, tmp_path / "x"), rows)) == rows
+    column = map_column(tmp_path / "x")
     assert listed(column) == rows
     assert column.values.dtype == (np.uint16 if below == 65536 else np.uint32)
 
 
 def test_a_large_column_goes_to_the_disk_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoded_store, "_BUFFERED", 3)
-    writer = ColumnWriter(100, tmp_path, "x")
+    writer = ColumnWriter(100, tmp_path / "x")
     for row in ROWS * 50:
         writer.put(row)
         writer.end()

@@ -27,8 +27,8 @@ from unspool.io import checksum, rename_folder, temporary_sibling
 from unspool.tokenization import Tokenizer
 
 _BUFFERED = 1 << 20
-_UNSIGNED = {2: "H", 4: "I"}
-"""Bytes of a number → type code of the array module."""
+_TYPE_CODES = {"uint16": "H", "uint32": "I"}
+"""Type of the values, which is the suffix of their file → type code of the array module."""
 
 
 class DamagedCacheError(ValueError):
@@ -36,35 +36,33 @@ class DamagedCacheError(ValueError):
 
 
 class ColumnWriter:
-    """Writes a column row by row, to memory or to two files of a folder."""
+    """Writes a column of numbers row by row, to memory or to two files."""
 
-    def __init__(self, below: int, folder: Path | None = None, name: str = "") -> None:
-        self._values = array(_UNSIGNED[_bytes(below)])
-        self._offsets = array("q", [0])
-        self._end = 0
-        self._paths = None if folder is None else _paths(folder, name, below)
+    def __init__(self, below: int, path: Path | None = None) -> None:
+        self._type = "uint16" if below <= 1 << 16 else "uint32"
+        self._values, self._offsets = array(_TYPE_CODES[self._type]), array("q", [0])
+        self._end, self._path = 0, path
 
     def put(self, values: Sequence[int]) -> None:
         """Append to the current row."""
         self._values.extend(values)
         self._end += len(values)
-        if self._paths is not None and len(self._values) >= _BUFFERED:
-            self._flush(self._paths)
+        if self._path is not None and len(self._values) >= _BUFFERED:
+            self._flush(self._path)
 
     def end(self) -> None:
         """End the current row."""
         self._offsets.append(self._end)
 
     def finish(self) -> Ragged:
-        if self._paths is not None:
-            self._flush(self._paths)
-            return _map_column(*self._paths)
-        dtype = np.uint16 if self._values.itemsize == 2 else np.uint32
-        return Ragged(np.frombuffer(self._values, dtype), np.frombuffer(self._offsets, np.int64))
+        if self._path is None:
+            return Ragged(np.asarray(self._values), np.asarray(self._offsets))
+        self._flush(self._path)
+        return map_column(self._path)
 
-    def _flush(self, paths: tuple[Path, Path]) -> None:
-        for path, numbers in zip(paths, (self._values, self._offsets), strict=True):
-            with path.open("ab") as file:
+    def _flush(self, path: Path) -> None:
+        for suffix, numbers in ((self._type, self._values), ("offsets", self._offsets)):
+            with path.with_suffix(f".{suffix}").open("ab") as file:
                 numbers.tofile(file)
             del numbers[:]
 
@@ -82,20 +80,13 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
             rename_folder(fresh, folder)
 
 
-def _bytes(below: int) -> int:
-    return 2 if below <= 1 << 16 else 4
+def map_column(path: Path) -> Ragged:
+    """The column in the two files of this name."""
+    (values,) = path.parent.glob(f"{path.name}.uint*")
+    return Ragged(_map_file(values, values.suffix[1:]), _map_file(path.with_suffix(".offsets"), "int64"))
 
 
-def _paths(folder: Path, name: str, below: int) -> tuple[Path, Path]:
-    return folder / f"{name}.uint{8 * _bytes(below)}", folder / f"{name}.offsets"
-
-
-def _map_column(values: Path, offsets: Path) -> Ragged:
-    dtype = np.uint16 if values.suffix == ".uint16" else np.uint32
-    return Ragged(_map_file(values, dtype), _map_file(offsets, np.int64))
-
-
-def _map_file(path: Path, dtype: type[np.generic]) -> npt.NDArray[Any]:
+def _map_file(path: Path, dtype: str) -> npt.NDArray[Any]:
     if path.stat().st_size == 0:  # an empty file cannot be mapped
         return np.empty(0, dtype)
     # As a plain array, because indexing a memmap is slow.
@@ -164,15 +155,13 @@ def encode_rows(
         return _encode_to(train, valid, held, form, tokenizer, None)
     with atomic_folder(folder) as fresh:
         found = _encode_to(train, valid, held, form, tokenizer, fresh)
-        facts = {
-            "empty": found.empty,
-            "crc32": {file.name: checksum(file) for file in sorted(fresh.iterdir())},
-        }
-        (fresh / _FACTS).write_text(json.dumps(facts), encoding="utf-8")
-    return read_encoded_rows(folder, form, tokenizer)
+        checksums = {file.name: checksum(file) for file in sorted(fresh.iterdir())}
+        facts = json.dumps({"empty": found.empty, "crc32": checksums})
+        (fresh / _FACTS).write_text(facts, encoding="utf-8")
+    return read_encoded_rows(folder, form)
 
 
-def read_encoded_rows(folder: Path, form: RowFormat, tokenizer: Tokenizer) -> EncodedRows:
+def read_encoded_rows(folder: Path, form: RowFormat) -> EncodedRows:
     """Read the columns that `encode_rows` wrote; DamagedCacheError if they are not intact."""
     try:
         facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
@@ -184,18 +173,11 @@ def read_encoded_rows(folder: Path, form: RowFormat, tokenizer: Tokenizer) -> En
             raise DamagedCacheError(f"{folder / name} is missing")
         if checksum(folder / name) != expected:
             raise DamagedCacheError(f"{folder / name} was changed: its checksum does not match")
-    below = _value_limit(form, tokenizer)
     train, valid = (
-        tuple(_map_column(*_paths(folder, f"{part}{column}", below)) for column in range(form.columns))
+        tuple(map_column(folder / f"{part}{column}") for column in range(form.columns))
         for part in ("train", "valid")
     )
     return EncodedRows(train, valid, empty)
-
-
-def _value_limit(form: RowFormat, tokenizer: Tokenizer) -> int:
-    """Return an upper limit of all numbers in all columns."""
-    sources = 0 if tokenizer.source is None else tokenizer.source.vocab_size
-    return max(tokenizer.vocab_size, sources, len(form.labels) + 1)  # one more for tokens without a label
 
 
 def _encode_to(
@@ -206,13 +188,14 @@ def _encode_to(
     tokenizer: Tokenizer,
     folder: Path | None,
 ) -> EncodedRows:
-    below = _value_limit(form, tokenizer)
+    below = max(tokenizer.vocab_size, tokenizer.source_tokenizer.vocab_size)
+    below = max(below, len(form.labels) + 1)  # one more for tokens without a label
+
+    def writer(name: str) -> ColumnWriter:
+        return ColumnWriter(below, None if folder is None else folder / name)
+
     parts = [
-        _RowWriter(
-            [ColumnWriter(below, folder, f"{part}{column}") for column in range(form.columns)],
-            form,
-            tokenizer,
-        )
+        _RowWriter([writer(f"{part}{column}") for column in range(form.columns)], form, tokenizer)
         for part in ("train", "valid")
     ]
     filled, others = NonEmptyRows(train, form), NonEmptyRows(valid or (), form)
@@ -266,7 +249,7 @@ _FORMAT = 3
 
 
 def hash_settings(kind: type[Any], settings: dict[str, Any]) -> str:
-    return _digest([_FORMAT, kind.__name__, settings])
+    return combine_hashes(_FORMAT, kind.__name__, settings)
 
 
 def hash_files(data: Any) -> FileHashes:
@@ -275,10 +258,11 @@ def hash_files(data: Any) -> FileHashes:
     return {name: [_hash_content(Path(path)) for path in paths] for name, paths in data.files().items()}
 
 
-def hash_data(data: Any, seed: int, files: FileHashes | None = None) -> str:
-    """Hash the rows of `data` and the choice of held-out ones. `files` are known hashes of its files."""
-    settings = {**to_dict(data), **(hash_files(data) if files is None else files)}
-    return _digest([hash_settings(type(data), settings), seed if data.holds_out else None])
+def hash_data(data: Any, seed: int, files: FileHashes) -> str:
+    """Hash the rows of `data` and the choice of held-out ones. `files` are the hashes of its files."""
+    return combine_hashes(
+        hash_settings(type(data), {**to_dict(data), **files}), seed if data.holds_out else None
+    )
 
 
 def hash_tokenizer(tokenizer: Tokenizer) -> str:
@@ -291,17 +275,13 @@ def hash_tokenizer(tokenizer: Tokenizer) -> str:
     template = [] if tokenizer.chat_template is None else [tokenizer.chat_template]
     ends = [tokenizer.bos_id, tokenizer.add_bos, sorted(tokenizer.eos_ids)]
     names = [tokenizer.bos_token, tokenizer.eos_token]
-    return _digest([tokenizer.backend.to_str(), *ends, *names, tokenizer.literal, *template, *order])
+    return combine_hashes(tokenizer.backend.to_str(), *ends, *names, tokenizer.literal, *template, *order)
 
 
-def combine_hashes(*names: str) -> str:
-    return _digest(list(names))
+def combine_hashes(*parts: Any) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def _hash_content(path: Path) -> str:
     with open_text(path) as (content, _):
         return hashlib.file_digest(content, "sha256").hexdigest()
-
-
-def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:32]

@@ -186,7 +186,7 @@ class _Preparation:
             folder = self.cache / f"tokens-{combine_hashes(self.key, hash_tokenizer(tokenizer))}"
             if folder.is_dir():
                 try:
-                    return read_encoded_rows(folder, self.form, tokenizer)
+                    return read_encoded_rows(folder, self.form)
                 except DamagedCacheError as error:
                     self._clear(folder, error)
         held = self.held

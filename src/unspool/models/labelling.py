@@ -147,9 +147,9 @@ class Labeller(nn.Module, Abilities):
                 )
         return rows
 
-    def label_logp(self, rows: Sequence[WordTokens]) -> Tensor:
-        """(N, K) or (N, T, K): log p of every label for rows of different lengths."""
-        return self(*pad_rows([row.ids for row in rows], self.embed.weight.device))
+    def inputs(self, rows: Sequence[WordTokens]) -> tuple[Tensor, Tensor]:
+        """Rows as one right-padded batch (N, T), and their lengths (N)."""
+        return pad_rows([row.ids for row in rows], self.embed.weight.device)
 
     def tokenize_string(self, text: str) -> WordTokens:
         """The tokens of a text without BOS; words are only needed by taggers."""
@@ -196,7 +196,7 @@ class Classifier(Labeller):
 
     @inference_method
     def label(self, rows: Sequence[WordTokens]) -> list[Prediction]:
-        ranked = rank_labels(self.label_logp(rows), self.labels)
+        ranked = rank_labels(self(*self.inputs(rows)), self.labels)
         return [Prediction(*next(iter(item.items())), item) for item in ranked]
 
 
@@ -228,7 +228,7 @@ class Tagger(Labeller):
 
     @inference_method
     def label(self, rows: Sequence[WordTokens]) -> list[list[TaggedWord]]:
-        logp_NTK = self.label_logp(rows)
+        logp_NTK = self(*self.inputs(rows))
         places = [(n, first) for n, row in enumerate(rows) for first in row.firsts]
         row_M, first_M = torch.tensor(places, device=logp_NTK.device).unbind(-1)
         ranked = iter(rank_labels(logp_NTK[row_M, first_M], self.labels))
