@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -25,28 +25,23 @@ from unspool.nn.positions import ADDED_POSITIONS
 from unspool.nn.transformer import EncoderOutput
 
 
-def check_added_positions(config: TransformerShape) -> None:
-    """Raise ValueError unless positions are added to embeddings; masked positions look alike otherwise."""
-    if config.positions not in ADDED_POSITIONS:
-        raise ValueError(
-            f"positions={config.positions!r} cannot distinguish masked positions: choose "
-            f"{' or '.join(map(repr, ADDED_POSITIONS))}"
-        )
+@dataclass(frozen=True, kw_only=True)
+class MaskedShape(TransformerShape):
+    """Settings of Transformer blocks that read masked positions, which only added positions distinguish."""
+
+    POSITIONS: ClassVar[tuple[str, ...]] = tuple(ADDED_POSITIONS)
+
+    positions: str = "sinusoidal"
+    """"sinusoidal" or "learned", which are added to embeddings and distinguish masked positions."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaskedLMConfig(TransformerShape, VocabularyOptions):
+class MaskedLMConfig(MaskedShape, VocabularyOptions):
     """Settings of a masked language model."""
 
     layers: int
-    positions: str = "sinusoidal"
-    """"sinusoidal" or "learned", which are added to embeddings and distinguish masked positions."""
     eos: int | None = None
     """The token that ends a text; None means that of the tokenizer."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_added_positions(self)
 
     def build(self, tokenizer: TokenizerLike | None = None) -> MaskedLM:
         return MaskedLM(self, tokenizer)
@@ -159,19 +154,13 @@ class MaskedLM(MaskedModel):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaskedSeq2SeqConfig(TransformerShape, PairOptions):
+class MaskedSeq2SeqConfig(MaskedShape, PairOptions):
     """Settings of a masked encoder–decoder."""
 
     encoder_layers: int
     decoder_layers: int
-    positions: str = "sinusoidal"
-    """"sinusoidal" or "learned", which are added to embeddings and distinguish masked positions."""
     longest: int = 128
     """The longest target that it can predict, including EOS."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_added_positions(self)
 
     def build(self, tokenizer: TokenizerLike | None = None) -> MaskedSeq2Seq:
         return MaskedSeq2Seq(self, tokenizer)

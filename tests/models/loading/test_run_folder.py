@@ -129,13 +129,6 @@ def test_wrong_run_configurations_are_rejected(saved, change, message):
     assert str(saved / "config.json") in str(caught.value)
 
 
-def test_the_oldest_run_folders_are_read(saved):
-    edit(saved, lambda d: d.update(model=d["config"].pop("kind")))
-    assert load_folder(saved).config == CONFIG
-    edit(saved, lambda d: d.pop("model"))
-    assert load_folder(saved).config == CONFIG
-
-
 def test_fields_with_a_default_may_be_absent(saved):
     edit(saved, lambda described: [described["config"].pop(name) for name in ("norm", "tied", "dropout")])
     assert load_folder(saved).config == CONFIG

@@ -43,8 +43,9 @@ class ServedModel(Abilities):
         """The model's tokenizer, for transforms that use text."""
         name = str(self._config.tokenizer)
         file = _open_files(name, self._config.tokenizer_revision)
-        is_gguf_file = isinstance(file, GGUFFile)
-        tokenizer = load_gguf_tokenizer(file) if is_gguf_file else load_huggingface_tokenizer(file)
+        tokenizer = (
+            load_gguf_tokenizer(file) if isinstance(file, GGUFFile) else load_huggingface_tokenizer(file)
+        )
         if tokenizer is not None and tokenizer.vocab_size > self.vocab_size:
             raise ValueError(
                 f"the tokenizer of {name} has {tokenizer.vocab_size} tokens, vLLM's model only "

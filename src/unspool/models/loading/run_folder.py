@@ -78,14 +78,13 @@ def run_config(folder: Path) -> Any:
     version = f"{content.pop('format', None)!r} {content.pop('version', None)!r}"
     if version != f"{FORMAT!r} {VERSION}":
         raise ValueError(f"{path}: format {version} cannot be read; expected {FORMAT!r} {VERSION}")
-    kind = content.pop("model", "transformer_lm")  # the oldest files have the kind here
     config = content.pop("config", None)
     if content:
         raise ValueError(f"{path}: {unknown(next(iter(content)), ['format', 'version', 'config'], 'key')}")
     if not isinstance(config, dict):
         raise ValueError(f"{path}: config must be a table, found {config!r:.40}")
     with errors_with_label(str(path)):
-        return config_from_dict({"kind": kind, **config}, "config")
+        return config_from_dict(config, "config")
 
 
 def save(model: Any, folder: str | PathLike[str], *, format: str = "unspool") -> None:  # noqa: A002
