@@ -9,6 +9,7 @@ from unspool.data.batch import Batch
 from unspool.heads.kerbs import Kerbs
 from unspool.interfaces import Abilities
 from unspool.objectives import CrossEntropy
+from unspool.training import run_folder
 from unspool.training.run_state import Run
 from unspool.training.settings import TrainSettings
 
@@ -104,6 +105,7 @@ def tiny():
 
 
 @pytest.fixture
-def write():
+def write(monkeypatch):
     """Writes the tiny model's weights."""
+    monkeypatch.setattr(run_folder, "write_model", write_tiny)
     return write_tiny

@@ -1,5 +1,6 @@
 import json
 import math
+import warnings
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -8,7 +9,11 @@ import torch
 
 from unspool.objectives import CrossEntropy
 from unspool.training.loop import Stopped, training_loop
-from unspool.training.run_folder import RunFolder
+from unspool.training.run_folder import RunFolder, last_checkpoint
+
+
+def resume(folder, run):
+    folder.restore(run, last_checkpoint(folder.path, run.processes, warnings.warn))
 
 
 def finish(run, keeper=None):
@@ -42,15 +47,15 @@ def test_a_resumed_run_is_bit_equal(tiny, write, tmp_path, after):
     tiny = partial(tiny, accumulate=2, final="last")
     whole = tiny()
     expected = finish(whole)
-    first = RunFolder(tmp_path, write)
+    first = RunFolder(tmp_path)
     run = tiny()
-    first.resume(run)
+    resume(first, run)
     for done in training_loop(run, first):
         if done.clock.update == after:
             break  # killed: nothing is closed or said
-    second = RunFolder(tmp_path, write)
+    second = RunFolder(tmp_path)
     run = tiny()
-    second.resume(run)
+    resume(second, run)
     assert run.progress.update == after - after % 3
     again = list(training_loop(run, second))
     assert equal(weights(whole), weights(run))
@@ -60,14 +65,14 @@ def test_a_resumed_run_is_bit_equal(tiny, write, tmp_path, after):
 
 
 def test_asked_to_stop_it_keeps_what_it_did(tiny, write, tmp_path):
-    folder, run = RunFolder(tmp_path, write), tiny()
-    folder.resume(run)
+    folder, run = RunFolder(tmp_path), tiny()
+    resume(folder, run)
     updates = training_loop(run, folder, is_stopping=lambda: run.progress.update >= 4)
     assert [next(updates).saved for _ in range(5)][-1] == "00000005"
     with pytest.raises(Stopped, match="after update 5 of 12"):
         next(updates)
     run = tiny()
-    RunFolder(tmp_path, write).resume(run)
+    resume(RunFolder(tmp_path), run)
     assert run.progress.update == 5
 
 
@@ -80,8 +85,8 @@ def test_patience_ends_a_run_that_gets_no_better(tiny):
 
 
 def test_early_updates_are_averaged_into_points(tiny, write, tmp_path):
-    folder, run = RunFolder(tmp_path, write), tiny(log_every=5, valid=False)
-    folder.resume(run)
+    folder, run = RunFolder(tmp_path), tiny(log_every=5, valid=False)
+    resume(folder, run)
     done = finish(run, folder)
     points = [json.loads(line) for line in (tmp_path / "curves.jsonl").read_text().splitlines()]
     assert [it["update"] for it in points] == [5, 10, 12]

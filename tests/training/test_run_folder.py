@@ -1,5 +1,6 @@
 import json
 import tomllib
+import warnings
 
 import pytest
 import torch
@@ -18,8 +19,12 @@ from unspool.training.run_folder import (
 )
 
 
+def resume(folder, run):
+    folder.restore(run, last_checkpoint(folder.path, run.processes, warnings.warn))
+
+
 def finish(run, folder):
-    folder.resume(run)
+    resume(folder, run)
     list(training_loop(run, folder))
     folder.finish(run)
     return load_file(folder.path / "model.safetensors")
@@ -27,15 +32,15 @@ def finish(run, folder):
 
 def test_the_last_weights(tiny, write, tmp_path):
     run = tiny(final="last")
-    found = finish(run, RunFolder(tmp_path, write))
+    found = finish(run, RunFolder(tmp_path))
     assert all(torch.equal(found[name], it) for name, it in run.model.state_dict().items())
 
 
 def test_the_best_weights_are_spared_and_published(tiny, write, tmp_path):
     run = tiny(dropout=0.0, lr=0.02, updates=30, validate_every=1, checkpoint_every=100, keep=1)
     valids = []
-    folder = RunFolder(tmp_path, write)
-    folder.resume(run)
+    folder = RunFolder(tmp_path)
+    resume(folder, run)
     for done in training_loop(run, folder):
         valids.append(done.valid)
         if done.clock.update == 20:
@@ -51,7 +56,7 @@ def test_the_best_weights_are_spared_and_published(tiny, write, tmp_path):
 
 def test_the_mean_of_the_last_checkpoints(tiny, write, tmp_path):
     run = tiny(final="average", average=3, checkpoint_every=2, keep=1, updates=10)
-    found = finish(run, RunFolder(tmp_path, write))
+    found = finish(run, RunFolder(tmp_path))
     kept = complete_checkpoints(tmp_path)
     assert [it.update for it in kept] == [6, 8, 10]
     for name in found:
@@ -71,8 +76,8 @@ def test_mean_by_hand():
 
 def test_a_stop_between_counts_for_no_mean(tiny, write, tmp_path):
     run = tiny(checkpoint_every=4, updates=8)
-    folder = RunFolder(tmp_path, write)
-    folder.resume(run)
+    folder = RunFolder(tmp_path)
+    resume(folder, run)
     updates = training_loop(run, folder, is_stopping=lambda: run.progress.update >= 5)
     for _ in range(6):
         next(updates)
@@ -89,7 +94,7 @@ def test_the_model_of_an_unfinished_run_can_be_loaded(tmp_path, tiny):
     )
     run = tiny(valid=False, updates=3, checkpoint_every=1, model=config.build())
     folder = RunFolder(tmp_path)
-    folder.resume(run)
+    resume(folder, run)
     for done in training_loop(run, folder):
         loaded = load_folder(tmp_path)
         assert done.saved
@@ -98,9 +103,9 @@ def test_the_model_of_an_unfinished_run_can_be_loaded(tmp_path, tiny):
 
 
 def test_changed_data_is_noticed(tiny, write, tmp_path):
-    finish(tiny(), RunFolder(tmp_path, write, {"train_examples": 7}))
+    finish(tiny(), RunFolder(tmp_path, {"train_examples": 7}))
     with pytest.raises(ValueError, match="train_examples was 7, is 8"):
-        RunFolder(tmp_path, write, {"train_examples": 8}).resume(tiny())
+        resume(RunFolder(tmp_path, {"train_examples": 8}), tiny())
 
 
 def test_a_file_system_without_links(tiny, write, tmp_path, monkeypatch):
@@ -109,13 +114,13 @@ def test_a_file_system_without_links(tiny, write, tmp_path, monkeypatch):
 
     monkeypatch.setattr("os.link", refuse)
     run = tiny(final="last", updates=3)
-    found = finish(run, RunFolder(tmp_path, write))
+    found = finish(run, RunFolder(tmp_path))
     assert all(torch.equal(found[name], it) for name, it in run.model.state_dict().items())
     assert json.loads((tmp_path / "last.json").read_text()) == {"checkpoint": "00000003"}
 
 
 def test_a_checkpoint_tells_where_the_run_comes_from(tiny, write, tmp_path):
-    finish(tiny(updates=3), RunFolder(tmp_path, write, origin={"recipe": {"seed": 4}}))
+    finish(tiny(updates=3), RunFolder(tmp_path, origin={"recipe": {"seed": 4}}))
     assert last_checkpoint(tmp_path, ProcessGroup(), pytest.fail).about["recipe"] == {"seed": 4}
 
 

@@ -29,7 +29,6 @@ import json
 import math
 import os
 import shutil
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -277,21 +276,11 @@ class RunFolder:
     """Writes a run to its folder. Only the first process writes; the others help to gather tensors."""
 
     def __init__(
-        self,
-        path: Path,
-        write: Callable[[Run, Mapping[str, Tensor], Path], None] = write_model,
-        facts: Mapping[str, Any] | None = None,
-        origin: Mapping[str, Any] | None = None,
+        self, path: Path, facts: Mapping[str, Any] | None = None, origin: Mapping[str, Any] | None = None
     ) -> None:
         """`facts` are counts of the data; `origin` are further entries of checkpoint.json."""
-        self.path, self._write, self._facts, self._origin = path, write, dict(facts or {}), dict(origin or {})
+        self.path, self._facts, self._origin = path, dict(facts or {}), dict(origin or {})
         self._curves: Curves | None = None
-
-    def resume(self, run: Run, warn: Callable[[str], None] = warnings.warn) -> Checkpoint | None:
-        """Resume from the newest intact checkpoint; return None if the run is new."""
-        checkpoint = last_checkpoint(self.path, run.processes, warn)
-        self.restore(run, checkpoint)
-        return checkpoint
 
     def restore(self, run: Run, checkpoint: Checkpoint | None) -> None:
         """Resume from a checkpoint, or start a new run if it is None."""
@@ -329,10 +318,10 @@ class RunFolder:
                 **self._origin,
                 "torch": torch.__version__,
             }
-            path = write_checkpoint(
-                self.path, run.progress.update, about, state, lambda to: self._write(run, weights, to)
+            update = run.progress.update
+            self.publish(
+                write_checkpoint(self.path, update, about, state, lambda to: write_model(run, weights, to))
             )
-            self.publish(path)
             settings = run.settings
             keep = max(settings.keep, settings.average) if settings.final == "average" else settings.keep
             remove_old_checkpoints(self.path, keep, {run.progress.best_update})
@@ -367,7 +356,7 @@ class RunFolder:
         weights = [checkpoint.weights() for checkpoint in regular[-run.settings.average :]]
         with temporary_sibling(self.path / FOLDER / "average") as folder:
             folder.mkdir()
-            self._write(run, average_weights(weights), folder)
+            write_model(run, average_weights(weights), folder)
             self.publish(folder)
 
     def close(self, run: Run) -> None:
