@@ -16,6 +16,18 @@ from unspool.integrations.ray.corpus import (
 )
 
 
+@contextmanager
+def unseen(rows):
+    yield lambda rows: None
+
+
+def run(corpus, make, settings, progress=unseen, **options):
+    def zeros(lines):
+        return [0] * len(lines)
+
+    return run_corpus(corpus, make, settings, progress=progress, first_samples=zeros, **options)
+
+
 def counting(path):
     """A worker that counts its blocks."""
 
@@ -71,9 +83,7 @@ def test_finished_blocks_are_skipped(tmp_path, workers, request):
         seen.append(rows)
         yield seen.append
 
-    assert run_corpus(corpus, counting(done), {"seed": 1}, workers=1, progress=shown) == CorpusResult(
-        10, 5, 0
-    )
+    assert run(corpus, counting(done), {"seed": 1}, workers=1, progress=shown) == CorpusResult(10, 5, 0)
     assert (seen[0], sum(seen[1:])) == (10, 10)
     parts = sorted((tmp_path / "out").glob("part-*"))
     whole = "".join(part.read_text() for part in parts)
@@ -81,7 +91,7 @@ def test_finished_blocks_are_skipped(tmp_path, workers, request):
     assert len(done.read_text().splitlines()) == 5
 
     parts[3].unlink()
-    assert run_corpus(corpus, counting(done), {"seed": 1}, workers=1) == CorpusResult(10, 5, 4)
+    assert run(corpus, counting(done), {"seed": 1}, workers=1) == CorpusResult(10, 5, 4)
     assert parts[3].read_text().count("!") == 2
     assert len(done.read_text().splitlines()) == 6
 
@@ -94,11 +104,11 @@ def test_finished_and_empty_corpora_start_no_cluster(tmp_path, monkeypatch):
     (tmp_path / "out").mkdir()
     (tmp_path / "out/job.json").write_text(json.dumps({"seed": 1, **corpus.settings()}))
     (tmp_path / "out/part-000000.jsonl").touch()
-    assert run_corpus(corpus, counting(tmp_path / "done"), {"seed": 1}) == CorpusResult(2, 1, 1)
+    assert run(corpus, counting(tmp_path / "done"), {"seed": 1}) == CorpusResult(2, 1, 1)
 
     Path(corpus.files[0]).write_text("\n")
     with pytest.raises(ValueError, match=r"there are no lines to read"):
-        run_corpus(Corpus(corpus.files, tmp_path / "new", ()), counting(tmp_path / "done"), {})
+        run(Corpus(corpus.files, tmp_path / "new", ()), counting(tmp_path / "done"), {})
 
 
 SETTINGS = {"seed": 1, "files": (("a", 2),)}

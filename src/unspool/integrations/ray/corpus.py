@@ -25,7 +25,6 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from unspool.data.rows import no_progress
 from unspool.integrations.loading import RAY
 from unspool.integrations.ray.corpus_blocks import Block, block_lines, corpus_blocks
 from unspool.io import new_file
@@ -72,8 +71,8 @@ def map_blocks(
     make: Callable[[], Worker],
     columns: Sequence[str],
     *,
-    workers: int | None = None,
-    gpus: float = 0,
+    workers: int | None,
+    gpus: float,
 ) -> Iterator[tuple[int, int, str]]:
     """Yield (number, rows, content) of every block as soon as it is ready."""
     waves = iter(blocks)
@@ -219,10 +218,10 @@ def run_corpus(
     make: Callable[[], Worker],
     settings: Mapping[str, Any],
     *,
+    progress: Callable[[int], AbstractContextManager[Callable[[int], None]]],
+    first_samples: Callable[[Lines], Sequence[int]],
     workers: int | None = None,
     gpus: float = 0,
-    progress: Callable[[int], AbstractContextManager[Callable[[int], None]]] | None = None,
-    first_samples: Callable[[Lines], Sequence[int]] | None = None,
 ) -> CorpusResult:
     """Process every block without a part.
 
@@ -230,6 +229,10 @@ def run_corpus(
     `progress`, given the number of lines, returns a callback for finished lines. `first_samples` gets the
     lines of every block in order, also of finished ones, and returns the sample number of each line.
     """
+
+    def with_samples(block: Block) -> Block:
+        return replace(block, first_samples=tuple(first_samples(block_lines(block, corpus.columns))))
+
     ray_package()
     folder = corpus.folder
     with lock_folder(folder, {**settings, **corpus.settings()}):
@@ -240,25 +243,13 @@ def run_corpus(
         done = {number for number in sizes if part_path(folder, number).exists()}
         rows = sum(sizes.values())
         with ExitStack() as stack:
-            advance = no_progress if progress is None else stack.enter_context(progress(rows))
+            advance = stack.enter_context(progress(rows))
             ray = stack.enter_context(connect_ray()) if len(done) < len(sizes) else None
             advance(sum(sizes[number] for number in done))
-            missing = (
-                block for block in _blocks_with_samples(corpus, first_samples) if block.number not in done
-            )
+            missing = (block for block in map(with_samples, corpus.blocks()) if block.number not in done)
             finished = map_blocks(ray, missing, make, corpus.columns, workers=workers, gpus=gpus)
             for number, count, content in finished:
                 with new_file(part_path(folder, number)) as temporary:
                     temporary.write_text(content, encoding="utf-8", newline="\n")
                 advance(count)
     return CorpusResult(rows, len(sizes), len(done))
-
-
-def _blocks_with_samples(
-    corpus: Corpus, first_samples: Callable[[Lines], Sequence[int]] | None
-) -> Iterator[Block]:
-    for block in corpus.blocks():
-        if first_samples is None:
-            yield block
-        else:
-            yield replace(block, first_samples=tuple(first_samples(block_lines(block, corpus.columns))))
