@@ -35,7 +35,8 @@ def test_batch_mates_and_padding_change_nothing(model):
 
 def test_positions_that_leave_hidden_places_alike_are_refused():
     with pytest.raises(
-        ValueError, match="positions='rotary' is unknown: choose from learned, sinusoidal, sinusoidal_halves"
+        ValueError,
+        match=r"positions is 'rotary', but must be one of 'learned', 'sinusoidal', 'sinusoidal_halves'",
     ):
         MaskedLMConfig(vocab_size=7, width=8, layers=2, heads=2, inner_width=8, eos=2, positions="rotary")
 

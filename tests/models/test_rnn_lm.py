@@ -48,7 +48,7 @@ def test_dropout_works_in_training_only():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"cell": "x"}, "cell='x' is unknown: choose from gru, lstm"),
+        ({"cell": "x"}, "'x' is not a known value of RNNConfig.cell: choose from gru, lstm"),
         ({"layers": 0}, "layers=0"),
         ({"dropout": 1.5}, "dropout=1.5"),
     ],

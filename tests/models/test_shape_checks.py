@@ -12,11 +12,11 @@ from unspool.tokenization.vocabulary import train_characters
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"cell": "gro"}, "cell='gro' is unknown: choose from gru, lstm"),
-        ({"width": 0}, "width=0 must be at least 1"),
-        ({"width": 2**63}, "width=9223372036854775808 is more than 2147483647"),
-        ({"dropout": 1.0}, "dropout=1.0 must be at least 0 and below 1"),
-        ({"dropout": -0.1}, "dropout=-0.1 must be at least 0 and below 1"),
+        ({"cell": "gro"}, "'gro' is not a known value of RNNConfig.cell: did you mean 'gru'?"),
+        ({"width": 0}, "width is 0, but must be a whole number ≥ 1"),
+        ({"width": 2**63}, "width is 9223372036854775808, which is more than 1,000,000,000,000"),
+        ({"dropout": 1.0}, "dropout is 1.0, .* 0 ≤ dropout < 1"),
+        ({"dropout": -0.1}, "dropout is -0.1, .* 0 ≤ dropout < 1"),
     ],
 )
 def test_invalid_settings_are_named(changes, message):
@@ -26,7 +26,7 @@ def test_invalid_settings_are_named(changes, message):
 
 @pytest.mark.parametrize("beta", [0.0, -1.0, math.inf, math.nan])
 def test_factors_are_positive_and_finite(beta):
-    with pytest.raises(ValueError, match=r"beta=.* must be positive and finite"):
+    with pytest.raises(ValueError, match=r"TrigramConfig\.beta is .* a finite number, 0 < beta"):
         TrigramConfig(vocab_size=5, width=2, inner_width=3, beta=beta)
 
 

@@ -200,7 +200,7 @@ def test_relative_positions_tell_the_order_and_both_ways_agree():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"relative_buckets": 3}, "relative_buckets=3 and relative_distance=128 cannot be: give at least 4"),
+        ({"relative_buckets": 3}, "relative_buckets is 3, but must be a whole number ≥ 4"),
         ({"relative_distance": 16}, "a distance of more than half of them"),
         ({"heads": 2, "kv_heads": 1}, "with keys of their own for every head"),
         ({"attention": "keyless"}, "is for attention = 'query_key'"),

@@ -45,12 +45,15 @@ def test_post_norm_has_no_last_norm():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"norm": "batch"}, "norm='batch' is unknown: choose from layer, rms"),
+        ({"norm": "batch"}, "'batch' is not a known value of TransformerShape.norm: choose from layer, rms"),
         ({"norm_place": "x"}, "norm_place='x' is unknown"),
-        ({"positions": "x"}, "positions='x' is unknown: choose from learned, none, rotary, sinusoidal"),
+        (
+            {"positions": "x"},
+            "positions is 'x', but must be one of 'learned', 'none', 'rotary', 'sinusoidal'",
+        ),
         ({"activation": "x"}, "activation='x' is unknown"),
-        ({"width": 0}, "width=0 must be at least 1"),
-        ({"kv_heads": 0}, "kv_heads=0 must be at least 1"),
+        ({"width": 0}, "width is 0, but must be a whole number ≥ 1"),
+        ({"kv_heads": 0}, "kv_heads is 0, but must be a whole number ≥ 1"),
         ({"dropout": 1.0}, "dropout=1.0 must be"),
         ({"heads": 3}, "heads=3 must divide width=16"),
         ({"kv_heads": 3}, "kv_heads=3 must divide heads=4"),

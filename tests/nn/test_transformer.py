@@ -1,3 +1,5 @@
+from typing import get_args
+
 import pytest
 import torch
 from torch import nn
@@ -6,7 +8,7 @@ from unspool.models.rnn_models import RNNConfig
 from unspool.models.transformer_lm import TransformerConfig
 from unspool.models.transformer_seq2seq import TransformerSeq2SeqConfig
 from unspool.nn.attention import CrossAttention, SelfAttention
-from unspool.nn.norms import NORM_PLACES, NORMS
+from unspool.nn.norms import NORMS, NormPlace
 from unspool.nn.transformer import (
     ACTIVATIONS,
     Block,
@@ -46,7 +48,7 @@ def test_pre_norm_by_its_equation():
     torch.testing.assert_close(block(x), middle + block.feed_forward(block.feed_forward_norm(middle)))
 
 
-@pytest.mark.parametrize("place", NORM_PLACES)
+@pytest.mark.parametrize("place", get_args(NormPlace))
 def test_only_both_has_norms_behind_its_branches(place):
     names = {name for name, _ in make(place, "rms").named_parameters() if "post_norm" in name}
     assert bool(names) == (place == "both")
@@ -71,7 +73,7 @@ def make_cross(place):
     )
 
 
-@pytest.mark.parametrize("place", NORM_PLACES)
+@pytest.mark.parametrize("place", get_args(NormPlace))
 def test_attention_weights_of_the_source_do_not_change_the_output(place):
     block, x = make_cross(place), torch.randn(2, 3, 8)
     source = (*block.cross_attention.keys_values(torch.randn(2, 5, 8)), None)

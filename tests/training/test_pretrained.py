@@ -171,7 +171,10 @@ def test_settings_of_adapters_cannot_change(recipe, tmp_path, changes, message):
             r"brings its own vocabulary: remove \[tokenizer\]",
         ),
         ({"model": {"from": "bible", "kind": "transformer_lm"}}, r"excludes model\.kind"),
-        ({"model": {"from": "bible", "lora": {"rank": 0}}}, "rank=0 must be at least 1"),
+        (
+            {"model": {"from": "bible", "lora": {"rank": 0}}},
+            r"model\.lora\.rank is 0, but must be a whole number ≥ 1",
+        ),
         ({"model": {"from": "bible", "lora": {"ranks": 2}}}, "did you mean 'rank'"),
         ({"model": {"from": "bible", "layers": 2}}, r"'layers' is not a known key of \[model\]"),
         ({"model": {"from": "bible", "lora": {}, "frozen": ["embed"]}}, r"remove model\.frozen"),

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 from torch import Tensor, nn
 
-from unspool.models.model_config import check_settings
+from unspool.arguments import integer, number
+from unspool.models.model_config import ModelSettings
 from unspool.models.transformer_shape import TransformerShape, TransformerStack, attention_padding
 from unspool.nn.rnn import CELLS, last_context, mean_context
 
 
 @dataclass(frozen=True, kw_only=True)
-class RNNEncoderConfig:
+class RNNEncoderConfig(ModelSettings):
     """Settings of a recurrent encoder."""
 
-    width: int
+    width: int = integer(at_least=1)
     """The width of the embedding and of each direction."""
-    layers: int = 1
-    cell: str = "gru"
+    layers: int = integer(1, at_least=1)
+    cell: Literal["gru", "lstm"] = "gru"
     bidirectional: bool = True
-    dropout: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_settings(self, cell=CELLS)
+    dropout: float = number(0.0, at_least=0, below=1)
 
     def build(self, embed: nn.Embedding) -> RNNEncoder:
         return RNNEncoder(self, embed)
@@ -65,7 +64,7 @@ class RNNEncoder(nn.Module):
 class TransformerEncoderConfig(TransformerShape):
     """Settings of a Transformer encoder."""
 
-    layers: int
+    layers: int = integer(at_least=1)
 
     def build(self, embed: nn.Embedding) -> TransformerEncoder:
         return TransformerEncoder(self, self.layers, embed)

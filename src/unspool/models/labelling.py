@@ -11,13 +11,14 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from unspool.arguments import integer, number
 from unspool.data.batch import Batch
 from unspool.errors import check_surrogates
 from unspool.heads import HeadConfig, SoftmaxHeadConfig
 from unspool.heads.kerbs import Kerbs
 from unspool.interfaces import Abilities, AttentionStack, TokenizerLike
 from unspool.models.encoders import EncoderConfig, TransformerEncoder
-from unspool.models.model_config import check_build_arguments, check_settings
+from unspool.models.model_config import ModelSettings, check_build_arguments
 from unspool.models.sequence_model import inference_method, unit_embedding
 from unspool.models.sources import pad_rows
 from unspool.tokenization.tokenizer import Tokenizer
@@ -47,20 +48,20 @@ def rank_labels(logp_MK: Tensor, labels: Sequence[str]) -> list[Mapping[str, flo
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabellerConfig:
+class LabellerConfig(ModelSettings):
     """Settings of a model that predicts labels."""
 
-    vocab_size: int
+    vocab_size: int = integer(at_least=1)
     labels: tuple[str, ...]
     """The labels; target i is labels[i]."""
     encoder: EncoderConfig
-    dropout: float = 0.0
+    dropout: float = number(0.0, at_least=0, below=1)
     """Dropout before the head; the encoder has a separate setting."""
     head: HeadConfig | None = None
     """The head; None means a softmax with bias."""
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        super().__post_init__()
         if len(self.labels) < 2:
             raise ValueError(f"labels={list(self.labels)!r} must be at least two labels")
         if len(set(self.labels)) < len(self.labels):

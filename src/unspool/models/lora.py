@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unspool.models.model_config import check_settings
+from unspool.arguments import integer, number
+from unspool.models.model_config import ModelSettings
 from unspool.nn.linear import Linear, LowRankLinear
 
 ADAPTER_SUFFIXES = (".lora_a", ".lora_b")
@@ -22,20 +23,20 @@ ADAPTER_SUFFIXES = (".lora_a", ".lora_b")
 
 
 @dataclass(frozen=True)
-class LoRA:
+class LoRA(ModelSettings):
     """Settings of LoRA adapters."""
 
-    rank: int = 8
+    rank: int = integer(8, at_least=1)
     """The rank r of the adapters."""
-    alpha: float = 16.0
+    alpha: float = number(16.0, above=0)
     """The adapters are scaled by α/r."""
     targets: tuple[str, ...] = ("attention.qkv", "attention.out")
     """Name suffixes of the adapted layers; others are feed_forward.up and feed_forward.down."""
-    dropout: float = 0.0
+    dropout: float = number(0.0, at_least=0, below=1)
     """Dropout of the input of adapters."""
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        super().__post_init__()
         if not self.targets:
             raise ValueError('targets is empty: name the layers to adapt, such as "attention.qkv"')
 

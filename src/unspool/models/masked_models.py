@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NoReturn
 import torch
 from torch import Tensor, nn
 
+from unspool.arguments import integer
 from unspool.data.batch import Batch
 from unspool.interfaces import AttentionStack, TokenizerLike
 from unspool.models.encoders import TransformerEncoder
@@ -39,7 +40,7 @@ class MaskedShape(TransformerShape):
 class MaskedLMConfig(MaskedShape, VocabularyOptions):
     """Settings of a masked language model."""
 
-    layers: int
+    layers: int = integer(at_least=1)
     eos: int | None = None
     """The token that ends a text; None means that of the tokenizer."""
 
@@ -157,9 +158,9 @@ class MaskedLM(MaskedModel):
 class MaskedSeq2SeqConfig(MaskedShape, PairOptions):
     """Settings of a masked encoder–decoder."""
 
-    encoder_layers: int
-    decoder_layers: int
-    longest: int = 128
+    encoder_layers: int = integer(at_least=1)
+    decoder_layers: int = integer(at_least=1)
+    longest: int = integer(128, at_least=1)
     """The longest target that it can predict, including EOS."""
 
     def build(self, tokenizer: TokenizerLike | None = None) -> MaskedSeq2Seq:

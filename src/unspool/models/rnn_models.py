@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from unspool.arguments import integer, number, one_of
 from unspool.data.batch import Batch
 from unspool.heads.softmax import predict_step
 from unspool.interfaces import Step, TokenizerLike
 from unspool.models.encoders import RNNEncoderConfig
-from unspool.models.model_config import PairOptions, VocabularyOptions, check_settings
+from unspool.models.model_config import PairOptions, VocabularyOptions
 from unspool.models.sequence_model import EncoderDecoder, LanguageModel, inference_method, unit_embedding
 from unspool.models.sources import EncodedSources, batch_sources, pad_rows
 from unspool.nn.linear import Linear
@@ -24,14 +25,11 @@ from unspool.nn.rnn import ATTENTION_SCORES, CELLS, attend, last_context, mean_c
 class RNNConfig(VocabularyOptions):
     """Settings of a recurrent language model."""
 
-    width: int
+    width: int = integer(at_least=1)
     """Width of the embedding and of every layer."""
-    layers: int = 1
-    cell: str = "lstm"
-    dropout: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_settings(self, cell=CELLS)
+    layers: int = integer(1, at_least=1)
+    cell: Literal["gru", "lstm"] = "lstm"
+    dropout: float = number(0.0, at_least=0, below=1)
 
     def build(self, tokenizer: TokenizerLike | None = None) -> RNNLM:
         return RNNLM(self, tokenizer)
@@ -98,19 +96,20 @@ FIXED = ("last", "mean")
 class RNNSeq2SeqConfig(PairOptions):
     """Settings of a recurrent encoder–decoder."""
 
-    width: int
+    width: int = integer(at_least=1)
     """Width of the embedding, of every decoder layer, and of each direction of the encoder."""
-    encoder_layers: int = 1
-    decoder_layers: int = 1
-    cell: str = "gru"
+    encoder_layers: int = integer(1, at_least=1)
+    decoder_layers: int = integer(1, at_least=1)
+    cell: Literal["gru", "lstm"] = "gru"
     bidirectional: bool = True
     """The encoder also reads right to left."""
     context_kind: str = "additive"
     """"last", "mean", or attention by its score: "additive", "bilinear", "dot"."""
-    dropout: float = 0.0
+    dropout: float = number(0.0, at_least=0, below=1)
 
     def __post_init__(self) -> None:
-        check_settings(self, cell=CELLS, context_kind=(*FIXED, *ATTENTION_SCORES))
+        super().__post_init__()
+        one_of("RNNSeq2SeqConfig.context_kind", self.context_kind, (*FIXED, *ATTENTION_SCORES))
         if self.context_kind == "dot" and self.bidirectional:
             raise ValueError(
                 "context_kind='dot' needs an encoder as wide as the decoder, and one that reads in both "

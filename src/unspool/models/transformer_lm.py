@@ -15,6 +15,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from unspool.arguments import integer, number
 from unspool.data.batch import Batch
 from unspool.decode.lockstep import DelegatingModel
 from unspool.engine.compiled_state import CompiledForking, CompiledJoining, CompiledState, prompt_state
@@ -108,14 +109,14 @@ LMState = TransformerState | CompiledState
 class TransformerConfig(TransformerShape, VocabularyOptions):
     """Settings of a Transformer language model."""
 
-    layers: int
-    embed_scale: float = 1.0
+    layers: int = integer(at_least=1)
+    embed_scale: float = number(1.0, above=0)
     """The factor of embeddings (Gemma: √width)."""
-    window: int | None = None
+    window: int | None = integer(None, at_least=1)
     """The sliding window of `windowed_layers`, including the token itself."""
     windowed_layers: tuple[int, ...] = ()
     """Sliding-window layers, from 0 on (Gemma 2 and 3, Mistral, Phi-3)."""
-    window_rotary_base: float | None = None
+    window_rotary_base: float | None = number(None, above=0)
     """The unscaled rotary base of these layers (Gemma 3); None means that of the others."""
     unrotated_layers: tuple[int, ...] = ()
     """Layers without rotary positions (SmolLM3)."""

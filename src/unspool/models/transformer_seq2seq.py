@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
+from unspool.arguments import integer, number
 from unspool.data.batch import Batch
 from unspool.engine.compiled_state import CompiledJoining, CompiledState, translation_state
 from unspool.engine.engine_choice import module_spec
@@ -50,27 +51,27 @@ class TransformerSeq2SeqConfig(TransformerShape, PairOptions):
 
     POSITIONS: ClassVar[tuple[str, ...]] = (*TransformerShape.POSITIONS, "relative")
 
-    encoder_layers: int
-    decoder_layers: int
+    encoder_layers: int = integer(at_least=1)
+    decoder_layers: int = integer(at_least=1)
     source_bos: bool = False
     """Keep a BOS at the start of a source, as BART's tokenizer writes it."""
-    embed_scale: float | None = None
+    embed_scale: float | None = number(None, above=0)
     """The factor of embeddings; None means √D."""
     embed_norm: bool = False
     """Normalise embeddings with positions, on both sides (BART)."""
-    relative_buckets: int = 32
+    relative_buckets: int = integer(32, at_least=4)
     """Buckets of distances with positions "relative" (T5); each has a bias per head."""
-    relative_distance: int = 128
+    relative_distance: int = integer(128, at_least=1)
     """The distance from which on all share the last bucket."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.positions != "relative":
             return
-        if self.relative_buckets < 4 or self.relative_distance <= self.relative_buckets // 2:
+        if self.relative_distance <= self.relative_buckets // 2:
             raise ValueError(
-                f"relative_buckets={self.relative_buckets} and relative_distance={self.relative_distance} "
-                "cannot be: give at least 4 buckets, and a distance of more than half of them"
+                f"relative_distance={self.relative_distance} must be more than half of "
+                f"relative_buckets={self.relative_buckets}"
             )
         if self.key_value_heads != self.heads or self.attention != "query_key":
             raise ValueError(

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from unspool.models.model_config import check_settings
-from unspool.nn.attention import QUERY_KEY_NORMS as QK_NORMS, CrossAttention, QueryKeyNorm, SelfAttention
+from unspool.arguments import integer, number, one_of
+from unspool.models.model_config import ModelSettings
+from unspool.nn.attention import CrossAttention, QueryKeyNorm, SelfAttention
 from unspool.nn.keyless_attention import KeylessAttention, check_no_rotary
-from unspool.nn.norms import NORM_PLACES, NORMS
+from unspool.nn.norms import NORMS, NormPlace
 from unspool.nn.positions import (
     ADDED_POSITIONS,
     RelativePositions,
@@ -22,7 +23,7 @@ from unspool.nn.positions import (
     add_positions,
 )
 from unspool.nn.rnn import padding_mask
-from unspool.nn.transformer import ACTIVATIONS, Block, FeedForward
+from unspool.nn.transformer import Block, FeedForward
 
 ATTENTIONS: dict[str, type[SelfAttention] | type[KeylessAttention]] = {
     "keyless": KeylessAttention,
@@ -31,60 +32,53 @@ ATTENTIONS: dict[str, type[SelfAttention] | type[KeylessAttention]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransformerShape:
+class TransformerShape(ModelSettings):
     """Settings of Transformer blocks."""
 
     POSITIONS: ClassVar[tuple[str, ...]] = (*ADDED_POSITIONS, "rotary", "none")
     """The supported position encodings."""
 
-    width: int
-    heads: int
-    inner_width: int
+    width: int = integer(at_least=1)
+    heads: int = integer(at_least=1)
+    inner_width: int = integer(at_least=1)
     """The inner width of the feed-forward network."""
-    kv_heads: int | None = None
+    kv_heads: int | None = integer(None, at_least=1)
     """Key–value heads, each shared by a group of query heads; None means as many as `heads`."""
-    head_width: int | None = None
+    head_width: int | None = integer(None, at_least=1)
     """The width of a head; None means width / heads."""
-    norm: str = "rms"
-    norm_eps: float = 1e-5
-    norm_place: str = "pre"
+    norm: Literal["layer", "rms"] = "rms"
+    norm_eps: float = number(1e-5, at_least=0, below=1)
+    norm_place: NormPlace = "pre"
     positions: str = "rotary"
     """"rotary", "sinusoidal", "sinusoidal_halves" (Marian's order), "learned" (needs `context`) or "none"."""
-    rotary_base: float = 10000.0
+    rotary_base: float = number(10000.0, above=0)
     rotary_scaling: RotaryScaling | None = None
     """Llama 3's scaling of rotary positions to a longer context."""
     rotary_yarn: YarnScaling | None = None
     """YaRN scaling of rotary positions."""
-    rotary_factor: float = 1.0
+    rotary_factor: float = number(1.0, above=0)
     """The divisor of all rotary frequencies."""
-    rotary_width: int | None = None
+    rotary_width: int | None = integer(None, at_least=1)
     """The number of rotated dimensions of a head; None means all."""
-    qk_norm: str = "none"
+    qk_norm: Literal["head", "none", "whole"] = "none"
     """QK-norm: "none", per "head" (Qwen 3, Gemma 3) or over the "whole" (OLMo 2)."""
-    attention_cap: float | None = None
+    attention_cap: float | None = number(None, above=0)
     """Soft cap of attention scores (Gemma 2)."""
-    context: int | None = None
+    context: int | None = integer(None, at_least=1)
     """The maximum number of tokens; None means no limit. In an encoder–decoder it applies to each side
     (a source with EOS, a target with BOS)."""
-    activation: str = "swiglu"
+    activation: Literal["geglu", "gelu", "gelu_tanh", "relu", "silu", "swiglu"] = "swiglu"
     bias: bool = False
     """A bias in every projection."""
     qkv_bias: bool = False
     """A bias in the query, key and value projections only."""
-    dropout: float = 0.0
-    attention: str = "query_key"
+    dropout: float = number(0.0, at_least=0, below=1)
+    attention: Literal["keyless", "query_key"] = "query_key"
     """"query_key" attention, or "keyless" with one matrix per head (not with rotary positions)."""
 
     def __post_init__(self) -> None:
-        check_settings(
-            self,
-            norm=NORMS,
-            norm_place=NORM_PLACES,
-            positions=self.POSITIONS,
-            activation=ACTIVATIONS,
-            attention=ATTENTIONS,
-            qk_norm=QK_NORMS,
-        )
+        super().__post_init__()
+        one_of(f"{type(self).__name__}.positions", self.positions, self.POSITIONS)
         if self.head_width is None and self.width % self.heads:
             raise ValueError(f"heads={self.heads} must divide width={self.width}, or set head_width")
         if self.heads % self.key_value_heads:

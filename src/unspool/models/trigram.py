@@ -17,30 +17,28 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from unspool.arguments import integer, number
 from unspool.data.batch import Batch
 from unspool.heads import HeadConfig
 from unspool.heads.softmax import predict_step
 from unspool.interfaces import Step, TokenizerLike
-from unspool.models.model_config import check_settings
+from unspool.models.model_config import ModelSettings
 from unspool.models.sequence_model import LanguageModel, inference_method, unit_embedding
 from unspool.nn.linear import Linear
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrigramConfig:
+class TrigramConfig(ModelSettings):
     """Settings of a neural trigram model."""
 
-    vocab_size: int
-    width: int
-    inner_width: int
-    beta: float = 1.0
+    vocab_size: int = integer(at_least=1)
+    width: int = integer(at_least=1)
+    inner_width: int = integer(at_least=1)
+    beta: float = number(1.0, above=0)
     """Inverse temperature, the factor of h."""
-    dropout: float = 0.0
+    dropout: float = number(0.0, at_least=0, below=1)
     head: HeadConfig | None = None
     """The head; None means a softmax tied to the embedding."""
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
     def build(self, tokenizer: TokenizerLike | None = None) -> Trigram:
         return Trigram(self, tokenizer)

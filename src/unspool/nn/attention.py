@@ -61,9 +61,6 @@ class KVCache:
         self.length = min(self.length, length)
 
 
-QUERY_KEY_NORMS = ("none", "head", "whole")
-
-
 class QueryKeyNorm(DirectCall):
     """QK-norm: queries and keys are normalised before their inner product, which bounds the scores.
 

@@ -11,6 +11,7 @@ Both use one position only, so the rest of the batch and padding do not affect t
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -42,12 +43,12 @@ class RMSNorm(DirectCall, nn.RMSNorm):
 
 
 NORMS: dict[str, type[LayerNorm] | type[RMSNorm]] = {"layer": LayerNorm, "rms": RMSNorm}
-NORM_PLACES = ("pre", "post", "both", "after")
+NormPlace = Literal["after", "both", "post", "pre"]
 Layer = Callable[[Tensor], Tensor]
 
 
 def add_branch(place: str, x: Tensor, norm: Layer, branch: Layer, post_norm: Layer) -> Tensor:
-    """x + the output of a residual branch f, with the norm LN at one of NORM_PLACES, and LN′ with "both".
+    """x + the output of a residual branch f, with the norm LN at a `NormPlace`, and LN′ with "both".
 
         pre    x + f(LN(x))          Xiong et al. 2020, fig. 1b (papers.bib: xiong2020layer)
         post   LN(x + f(x))          Vaswani et al. 2017, §3.1 (papers.bib: vaswani2017attention)

@@ -39,7 +39,10 @@ def test_the_embedding_stays_the_models():
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [({"cell": "elman"}, "cell='elman' is unknown: choose from gru, lstm"), ({"layers": 0}, "layers=0")],
+    [
+        ({"cell": "elman"}, "'elman' is not a known value of RNNEncoderConfig.cell: choose from gru, lstm"),
+        ({"layers": 0}, "layers is 0"),
+    ],
 )
 def test_shapes_that_cannot_be_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):

@@ -50,5 +50,5 @@ def test_a_text_beyond_the_context_is_refused():
 
 
 def test_no_layer_is_refused():
-    with pytest.raises(ValueError, match="layers=0 must be at least 1"):
+    with pytest.raises(ValueError, match="layers is 0, but must be a whole number ≥ 1"):
         make(layers=0)

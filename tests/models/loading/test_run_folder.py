@@ -110,8 +110,11 @@ def edit(folder, change):
         (lambda d: d["config"].update(width=1.5), r"config\.width is 1\.5, but must be of type int"),
         (lambda d: d["config"].update(tied=1), r"config\.tied is 1, but must be of type bool"),
         (lambda d: d["config"].update(norm_eps="x"), r"config\.norm_eps is 'x', but must be of type float"),
-        (lambda d: d["config"].update(norm=1), r"config\.norm is 1, but must be of type str"),
-        (lambda d: d["config"].update(norm="batch"), r"norm='batch' is unknown"),
+        (lambda d: d["config"].update(norm=1), "'1' is not a known value of config.norm"),
+        (
+            lambda d: d["config"].update(norm="batch"),
+            "'batch' is not a known value of config.norm: choose from layer, rms",
+        ),
         (
             lambda d: d["config"].update(rotary_scaling=1),
             r"config\.rotary_scaling is 1, but must be of type RotaryScaling",

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from unspool.heads import CappedHeadConfig
 from unspool.models.loading.config_reader import ConfigReader
@@ -109,7 +109,7 @@ def with_names(layout: WeightLayout, **names: Any) -> WeightLayout:
 
 
 def _read_config(
-    settings: ConfigReader, context: int, activation: str = "swiglu", **more: Any
+    settings: ConfigReader, context: int, activation: Literal["geglu", "swiglu"] = "swiglu", **more: Any
 ) -> TransformerConfig:
     """The settings that the families like Llama share; `context` is its default."""
     settings.require("hidden_act" if activation == "swiglu" else "hidden_activation", HIDDEN_ACTS[activation])

@@ -63,7 +63,7 @@ class ConfigReader:
         table = self._read(key, table, "a table", lambda value: isinstance(value, Mapping))
         return ConfigReader(self.source, table)
 
-    def choose(self, key: str, choices: Mapping[str, str], default: str) -> str:
+    def choose(self, key: str, choices: Mapping[str, str], default: str) -> Any:
         """Our word for the value of a setting; `choices` are the supported values."""
         value = self.string(key, default)
         if value not in choices:
