@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -258,9 +258,6 @@ class Bucketed(Checked):
     long: Literal["fail", "cut", "drop"] = "fail"
     """Treatment of longer rows."""
 
-    takes_streams: ClassVar[bool] = False
-    """True if a text may have any length."""
-
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.max_length is not None and not 2 <= self.max_length <= self.tokens:
@@ -306,8 +303,6 @@ class Packed(Checked):
     """Blocks in a batch."""
     length: int = integer(128, at_least=1)
     """Tokens in a block."""
-
-    takes_streams: ClassVar[bool] = True
 
     @property
     def longest(self) -> int:

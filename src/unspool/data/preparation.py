@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from unspool.config import to_dict
 from unspool.data.batch import Batch
-from unspool.data.batches import Batches
+from unspool.data.batches import Batches, Packed
 from unspool.data.chats import ChatJSONL, ChatLines
 from unspool.data.encoded_store import (
     DamagedCacheError,
@@ -98,7 +98,7 @@ def prepare(
     """
     work = _Preparation(data, seed, None if cache is None else Path(cache), progress, files)
     vocabulary = work.vocabulary(tokenizer)
-    if work.form.joined and not batches.takes_streams:
+    if work.form.joined and not isinstance(batches, Packed):
         raise ValueError('document = "file" needs packed batches: set batches.kind = "packed"')
     if vocabulary.right_to_left and work.form.labels:
         raise ValueError("tokenizer.right_to_left does not work with labelled data: remove it")

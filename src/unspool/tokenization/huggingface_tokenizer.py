@@ -44,7 +44,7 @@ def tokenizer_from_folder(path: str | Path) -> Tokenizer | None:
     return Tokenizer(
         backend,
         bos_id=bos_id,
-        eos_ids=_token_ids(model_config.get("eos_token_id")) | ({eos_id} if eos_id is not None else set()),
+        eos_ids=as_token_ids(model_config.get("eos_token_id")) | ({eos_id} if eos_id is not None else set()),
         add_bos=bos_id is not None and _adds_bos(backend, config, bos_id),
         chat_template=_chat_template(folder, config),
         bos_token=bos_token,
@@ -54,7 +54,7 @@ def tokenizer_from_folder(path: str | Path) -> Tokenizer | None:
 
 def eos_ids_from_folder(folder: Path) -> frozenset[int]:
     """The EOS ids of the model's configuration, for a folder without a tokenizer."""
-    return _token_ids(_model_config(folder).get("eos_token_id"))
+    return as_token_ids(_model_config(folder).get("eos_token_id"))
 
 
 def _model_config(folder: Path) -> dict[str, Any]:
@@ -75,8 +75,9 @@ def _special_token_id(backend: tokenizers.Tokenizer, token: str) -> int | None:
     return token_id
 
 
-def _token_ids(value: Any) -> frozenset[int]:
-    listed = value if isinstance(value, list) else [value]
+def as_token_ids(value: Any) -> frozenset[int]:
+    """One token id, a list of them, or None, as a set."""
+    listed = value if isinstance(value, list | tuple) else [value]
     return frozenset(token for token in listed if isinstance(token, int) and not isinstance(token, bool))
 
 

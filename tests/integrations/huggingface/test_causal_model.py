@@ -6,13 +6,13 @@ import torch
 import unspool as us
 from unspool.heads.softmax import step_from_logits
 from unspool.integrations.huggingface.causal_model import (
-    as_token_ids,
     boundary_tokens,
     generation_setting,
     model_eos_ids,
 )
 from unspool.integrations.huggingface.loading import from_huggingface
 from unspool.models.sources import BoundaryTokens
+from unspool.tokenization.huggingface_tokenizer import as_token_ids
 
 RECURRENT = ["mamba", "lfm2", "lfm2_moe"]
 CAUSAL = ["gpt2", "llama", "opt", "gemma2", *RECURRENT]

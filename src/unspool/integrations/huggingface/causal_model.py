@@ -27,6 +27,7 @@ from unspool.interfaces import Abilities, Step, TokenizerLike
 from unspool.models.sequence_model import inference_method
 from unspool.models.sources import BoundaryTokens
 from unspool.models.torch_batching import TorchBatching
+from unspool.tokenization.huggingface_tokenizer import as_token_ids
 
 
 def boundary_tokens(model: Any, tokenizer: TokenizerLike | None) -> BoundaryTokens:
@@ -54,12 +55,6 @@ def generation_setting(model: Any, name: str) -> Any:
 def model_eos_ids(model: Any) -> frozenset[int]:
     """The EOS ids of a model."""
     return as_token_ids(generation_setting(model, "eos_token_id"))
-
-
-def as_token_ids(value: Any) -> frozenset[int]:
-    """One token id, a list of them, or None, as a set."""
-    listed = value if isinstance(value, list | tuple) else [value]
-    return frozenset(token for token in listed if isinstance(token, int) and not isinstance(token, bool))
 
 
 ENGINE = "transformers"

@@ -22,10 +22,11 @@ from transformers.utils import ModelOutput
 from unspool.decode.hypothesis import Hypothesis, Job, SearchStep
 from unspool.decode.rng import seeds_of
 from unspool.decode.run import Run
-from unspool.integrations.huggingface.causal_model import as_token_ids, model_eos_ids
+from unspool.integrations.huggingface.causal_model import model_eos_ids
 from unspool.integrations.huggingface.loading import from_huggingface
 from unspool.integrations.huggingface.seq2seq_model import EncoderOutput, TransformersSeq2Seq
 from unspool.interfaces import Decoder, Step, StepModel
+from unspool.tokenization.huggingface_tokenizer import as_token_ids
 
 
 @dataclass
