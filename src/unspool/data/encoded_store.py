@@ -11,7 +11,7 @@ import json
 import operator
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -150,15 +150,36 @@ def encode_rows(
     tokenizer: Tokenizer,
     folder: Path | None = None,
 ) -> EncodedRows:
-    """Encode every row; `held` marks the rows held out for validation."""
-    if folder is None:
-        return _encode_to(train, valid, held, form, tokenizer, None)
-    with atomic_folder(folder) as fresh:
-        found = _encode_to(train, valid, held, form, tokenizer, fresh)
-        checksums = {file.name: checksum(file) for file in sorted(fresh.iterdir())}
-        facts = json.dumps({"empty": found.empty, "crc32": checksums})
-        (fresh / _FACTS).write_text(facts, encoding="utf-8")
-    return read_encoded_rows(folder, form)
+    """Encode every row, to files if there is a folder; `held` marks the rows held out for validation."""
+    below = max(tokenizer.vocab_size, tokenizer.source_tokenizer.vocab_size)
+    below = max(below, len(form.labels) + 1)  # one more for tokens without a label
+    with nullcontext() if folder is None else atomic_folder(folder) as fresh:
+
+        def column(name: str) -> ColumnWriter:
+            return ColumnWriter(below, None if fresh is None else fresh / name)
+
+        parts = [
+            _RowWriter([column(f"{part}{number}") for number in range(form.columns)], form, tokenizer)
+            for part in ("train", "valid")
+        ]
+        filled, others = NonEmptyRows(train, form), NonEmptyRows(valid or (), form)
+        is_held = iter(held)
+        for rows in chunk_rows(filled):
+            for ids in form.encode(rows, tokenizer):
+                if ids:
+                    parts[int(next(is_held))].add(ids)
+                else:
+                    for part in parts:
+                        part.end()
+        for rows in chunk_rows(others):
+            for ids in form.encode(rows, tokenizer):
+                parts[1].add(ids) if ids else parts[1].end()
+        found = EncodedRows(parts[0].finish(), parts[1].finish(), filled.empty + others.empty)
+        if fresh is not None:
+            checksums = {file.name: checksum(file) for file in sorted(fresh.iterdir())}
+            facts = json.dumps({"empty": found.empty, "crc32": checksums})
+            (fresh / _FACTS).write_text(facts, encoding="utf-8")
+    return found if folder is None else read_encoded_rows(folder, form)
 
 
 def read_encoded_rows(folder: Path, form: RowFormat) -> EncodedRows:
@@ -178,39 +199,6 @@ def read_encoded_rows(folder: Path, form: RowFormat) -> EncodedRows:
         for part in ("train", "valid")
     )
     return EncodedRows(train, valid, empty)
-
-
-def _encode_to(
-    train: Iterable[Row],
-    valid: Iterable[Row] | None,
-    held: npt.NDArray[np.bool_],
-    form: RowFormat,
-    tokenizer: Tokenizer,
-    folder: Path | None,
-) -> EncodedRows:
-    below = max(tokenizer.vocab_size, tokenizer.source_tokenizer.vocab_size)
-    below = max(below, len(form.labels) + 1)  # one more for tokens without a label
-
-    def writer(name: str) -> ColumnWriter:
-        return ColumnWriter(below, None if folder is None else folder / name)
-
-    parts = [
-        _RowWriter([writer(f"{part}{column}") for column in range(form.columns)], form, tokenizer)
-        for part in ("train", "valid")
-    ]
-    filled, others = NonEmptyRows(train, form), NonEmptyRows(valid or (), form)
-    is_held = iter(held)
-    for rows in chunk_rows(filled):
-        for ids in form.encode(rows, tokenizer):
-            if ids:
-                parts[int(next(is_held))].add(ids)
-            else:
-                for part in parts:
-                    part.end()
-    for rows in chunk_rows(others):
-        for ids in form.encode(rows, tokenizer):
-            parts[1].add(ids) if ids else parts[1].end()
-    return EncodedRows(parts[0].finish(), parts[1].finish(), filled.empty + others.empty)
 
 
 class _RowWriter:
