@@ -89,7 +89,6 @@ class Ragged:
         return len(self.offsets) - 1
 
     def __getitem__(self, row: int) -> Ints:
-        """One row, as int64."""
         if not 0 <= row < len(self):
             raise IndexError(f"row {row} of {len(self)}")
         return np.asarray(self.values[self.offsets[row] : self.offsets[row + 1]], dtype=np.int64)

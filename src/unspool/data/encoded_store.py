@@ -44,14 +44,12 @@ class ColumnWriter:
         self._end, self._path = 0, path
 
     def put(self, values: Sequence[int]) -> None:
-        """Append to the current row."""
         self._values.extend(values)
         self._end += len(values)
         if self._path is not None and len(self._values) >= _BUFFERED:
             self._flush(self._path)
 
     def end(self) -> None:
-        """End the current row."""
         self._offsets.append(self._end)
 
     def finish(self) -> Ragged:
@@ -102,9 +100,7 @@ class EncodedRows:
     """All rows as columns of token ids."""
 
     train: tuple[Ragged, ...]
-    """The training rows."""
     valid: tuple[Ragged, ...]
-    """The validation rows."""
     empty: int = 0
     """Number of rows left out because of an empty column."""
 

@@ -100,7 +100,6 @@ class Record:
         )
 
     def pair(self) -> tuple[str, str]:
-        """Return a source and its target."""
         if self.is_plain:
             raise ValueError(
                 f"{self.where}: an encoder–decoder is measured on pairs: give {PAIR} a line (.jsonl), or "

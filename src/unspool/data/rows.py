@@ -194,9 +194,7 @@ class Data(ABC):
 class OwnTokenizer(Protocol):
     """Data with a vocabulary, so that a recipe does without [tokenizer]."""
 
-    def new_tokenizer(self) -> Tokenizer:
-        """Return its tokenizer."""
-        ...
+    def new_tokenizer(self) -> Tokenizer: ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -204,7 +204,6 @@ class TransformerSeq2Seq(EncoderDecoder, TransformerModel):
         )
 
     def read_source_attention(self, batch: Batch) -> AttentionStack:
-        """The cross-attention weights of every layer."""
         cross_attentions: list[Tensor] = []
         source_NS, source_lengths_N = batch_sources(batch)
         self.hidden(

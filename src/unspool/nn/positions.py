@@ -121,7 +121,6 @@ class YarnScaling:
     """Round lo and hi to integers."""
 
     def frequencies(self, omega: Tensor, base: float) -> Tensor:
-        """ω′ of every pair."""
         width = 2 * len(omega)
 
         def pair(turns: float) -> float:

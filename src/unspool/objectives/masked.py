@@ -105,7 +105,6 @@ def full_texts(model: Trainable, batch: Batch) -> tuple[Tensor, Tensor]:
 
 
 def check_not_masked_model(model: Trainable, objective: Objective) -> None:
-    """Raise ValueError if a next-token objective is used with a masked model."""
     if model.infilling is not None:
         raise ValueError(
             f"{type(objective).__name__} predicts the next token, but {type(model).__name__} is a masked "
@@ -114,7 +113,6 @@ def check_not_masked_model(model: Trainable, objective: Objective) -> None:
 
 
 def check_generates_text(model: Trainable, objective: Objective) -> None:
-    """Raise ValueError for a masked model, and for one that predicts labels."""
     check_not_masked_model(model, objective)
     if model.labels is not None:
         raise ValueError(

@@ -34,12 +34,10 @@ class RolloutPrompt:
     """A prompt from one row of a batch, and its reference."""
 
     row: int
-    """The row of the batch."""
     prompt: tuple[int, ...]
     reference: tuple[int, ...]
     """The reference tokens, usually with EOS."""
     seed: int = 0
-    """The seed for sampling."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,6 @@ class RolloutObjective(Checked, Objective):
         return self.prepare(model, batch, clock).compute(model)
 
     def limit(self, model: Any, prompt: RolloutPrompt) -> int:
-        """The maximum number of tokens of a rollout."""
         limit = math.ceil(self.stretch * len(prompt.reference))
         if model.context is not None:
             limit = min(limit, model.context - (1 if model.is_encoder_decoder else len(prompt.prompt)))

@@ -167,7 +167,6 @@ class Recipe:
 
     @property
     def total_objective(self) -> Any:
-        """The weighted sum of all objectives."""
         return WeightedSum(self.objective, self.auxiliary) if self.auxiliary else self.objective
 
     def model_config(

@@ -25,7 +25,6 @@ class Reporter:
         """Show a note."""
 
     def warn(self, text: str) -> None:
-        """Show a warning."""
         warnings.warn(text, UserWarning, stacklevel=2)
 
     def follow(self, updates: Iterator[Update], run: Run) -> None:  # noqa: ARG002

@@ -79,7 +79,6 @@ class Dates(Checked):
 
 
 def format_date(day: date, form: str) -> str:
-    """Write a date in one of the FORMATS."""
     month = MONTHS[day.month - 1]
     return form.format(
         day=day.day,

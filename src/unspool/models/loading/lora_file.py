@@ -96,7 +96,6 @@ def lora_settings(model: nn.Module) -> LoRA:
 
 
 def write_adapters(path: Path, lora: LoRA, base: str, weights: dict[str, Tensor]) -> None:
-    """Write adapters into a temporary file."""
     metadata = {"format": FORMAT, "lora": json.dumps(to_dict(lora)), "base": base}
     tensors = {name: weight.detach().cpu().contiguous() for name, weight in weights.items()}
     write_safetensors(tensors, path, metadata)

@@ -191,13 +191,11 @@ def hub_folder(name: str, revision: str | None = None) -> Path:
 
 
 def load_huggingface_tokenizer(folder: Path) -> Tokenizer | None:
-    """The tokenizer of a Hugging Face folder, or None."""
     with errors_with_label(f"{folder}: the tokenizer cannot be read"):
         return tokenizer_from_folder(folder)
 
 
 def load_gguf_tokenizer(file: GGUFFile) -> Tokenizer | None:
-    """The tokenizer of a GGUF file, or None."""
     if file.metadata.get("tokenizer.ggml.model", "none") in ("none", "no_vocab"):
         return None
     with errors_with_label(f"{file.path}: the tokenizer cannot be read"):
