@@ -94,13 +94,35 @@ def test_early_updates_are_averaged_into_points(tiny, write, tmp_path):
     assert math.isclose(points[0]["nll"], total)
 
 
-def test_what_an_objective_says_besides_is_a_mean_over_targets_in_the_curves(tiny, write, tmp_path):
-    @dataclass(frozen=True)
-    class Telling(CrossEntropy):
-        def __call__(self, model, batch, clock):
-            found = super().__call__(model, batch, clock)
-            return replace(found, stats={"seven": 7.0 * found.weight})
+@dataclass(frozen=True)
+class Telling(CrossEntropy):
+    """An objective without a likelihood."""
 
+    def __call__(self, model, batch, clock):
+        found = super().__call__(model, batch, clock)
+        return replace(found, stats={"seven": 7.0 * found.weight})
+
+
+def test_a_run_without_a_likelihood_is_kept_between_two_points_of_its_curves(tiny, write, tmp_path):
+    run = tiny(objective=Telling(), log_every=10, valid=False)
+    folder = RunFolder(tmp_path)
+    resume(folder, run)
+    with pytest.raises(Stopped, match="after update 4 of 12"):
+        list(training_loop(run, folder, is_stopping=lambda: run.progress.update >= 3))
+    again = tiny(objective=Telling(), log_every=10, valid=False)
+    resume(RunFolder(tmp_path), again)
+    assert again.progress == run.progress
+    assert "nll" not in finish_points(again, tmp_path)[-1]
+
+
+def finish_points(run, path):
+    folder = RunFolder(path)
+    resume(folder, run)
+    list(training_loop(run, folder))
+    return [json.loads(line) for line in (path / "curves.jsonl").read_text().splitlines()]
+
+
+def test_what_an_objective_says_besides_is_a_mean_over_targets_in_the_curves(tiny, write, tmp_path):
     points = []
 
     class Keeper:

@@ -1,17 +1,16 @@
 import json
-import math
 
 import pytest
 import torch
 
+from unspool.config import build, to_dict
 from unspool.training.loop import training_loop
 from unspool.training.run_state import LogWindow, Progress
 
 
 def test_progress_is_json_and_back():
     for progress in (Progress(), Progress(7, 1 / 3, 5, 2, 1e6, 0.1, LogWindow(0.1, 0.2, 3.0, 4))):
-        assert Progress.from_json(json.loads(json.dumps(progress.to_json(), allow_nan=False))) == progress
-    assert Progress().best == math.inf
+        assert build(Progress, json.loads(json.dumps(to_dict(progress), allow_nan=False)), "") == progress
 
 
 def test_what_is_kept_is_restored_to_the_bit(tiny):
@@ -19,7 +18,7 @@ def test_what_is_kept_is_restored_to_the_bit(tiny):
     updates = training_loop(first)
     for _ in range(5):
         next(updates)
-    second.restore(first.weights(), first.training_state(), Progress.from_json(first.progress.to_json()))
+    second.restore(first.weights(), first.training_state(), build(Progress, to_dict(first.progress), ""))
     assert second.progress == first.progress
     for name, it in first.weights().items():
         assert torch.equal(second.weights()[name], it)

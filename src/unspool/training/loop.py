@@ -72,7 +72,7 @@ def training_loop(
 
 def _add_to_window(window: LogWindow, done: Update) -> None:
     window.loss += done.loss * done.weight
-    window.nll += done.nll * done.weight
+    window.nll += 0.0 if math.isnan(done.nll) else done.nll * done.weight  # a checkpoint is JSON without NaN
     window.weight += done.weight
     window.updates += 1
     for name, value in done.parts.items():
@@ -85,8 +85,7 @@ def _curve_point(run: Run, done: Update) -> dict[str, float]:
         "update": run.progress.update,
         "epoch": done.clock.epoch,
         "loss": window.loss / window.weight,
-        # Some objectives do not compute a likelihood; JSON cannot hold NaN.
-        **({} if math.isnan(window.nll) else {"nll": window.nll / window.weight}),
+        **({} if math.isnan(done.nll) else {"nll": window.nll / window.weight}),
         **{name: total / window.weight for name, total in window.parts.items()},
         "norm": done.norm,
         "lr": done.lr,
@@ -99,9 +98,8 @@ def _record_validation(run: Run, done: Update) -> bool:
     """Record a validation; return True if it is the best so far."""
     progress = run.progress
     loss = math.inf if done.valid is None else done.valid
-    score = done.valid_score
-    first = not progress.best_update
-    if loss < progress.best if score is None else first or score > progress.best:
+    score, best = done.valid_score, progress.best
+    if best is None or (loss < best if score is None else score > best):
         progress.best = loss if score is None else score
         progress.best_update, progress.stalled = progress.update, 0
         return True

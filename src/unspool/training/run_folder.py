@@ -42,6 +42,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from unspool import io
+from unspool.config import build, to_dict
 from unspool.io import name_file_in_errors, new_file, new_folder, remove_folder, temporary_sibling
 from unspool.models.loading.lora_file import ADAPTERS, lora_settings, write_adapters
 from unspool.models.loading.run_folder import CONFIG, write_run_folder
@@ -286,7 +287,7 @@ class RunFolder:
         """Resume from a checkpoint, or start a new run if it is None."""
         if checkpoint is not None:
             self._check_data(checkpoint)
-            progress = Progress.from_json(checkpoint.about["progress"])
+            progress = build(Progress, checkpoint.about["progress"], "progress")
             run.restore(checkpoint.adapters() or checkpoint.weights(), checkpoint.training_state(), progress)
         if run.processes.rank == 0:
             if checkpoint is not None:
@@ -313,7 +314,7 @@ class RunFolder:
             about = {
                 "regular": regular,
                 "curves": self._curves.flush() if self._curves else 0,
-                "progress": run.progress.to_json(),
+                "progress": to_dict(run.progress),
                 "data": self._facts,
                 **self._origin,
                 "torch": torch.__version__,

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -34,7 +32,7 @@ class Progress:
     """Progress counters of a run, stored as JSON."""
 
     update: int = 0
-    best: float = math.inf
+    best: float | None = None
     """The lowest −log p per token or the highest score of all validations, by `train.measure`."""
     best_update: int = 0
     stalled: int = 0
@@ -44,15 +42,6 @@ class Progress:
     seconds: float = 0.0
     """Training time, over all resumptions."""
     window: LogWindow = field(default_factory=LogWindow)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return a JSON object; infinity becomes null."""
-        return asdict(self) | {"best": None if math.isinf(self.best) else self.best}
-
-    @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> Progress:
-        best = math.inf if stored["best"] is None else stored["best"]
-        return cls(**{**stored, "best": best, "window": LogWindow(**stored["window"])})
 
 
 class Run:
