@@ -49,8 +49,8 @@ def test_dropout_works_in_training_only():
     ("changes", "message"),
     [
         ({"cell": "x"}, "'x' is not a known value of RNNConfig.cell: choose from gru, lstm"),
-        ({"layers": 0}, "layers=0"),
-        ({"dropout": 1.5}, "dropout=1.5"),
+        ({"layers": 0}, "layers is 0"),
+        ({"dropout": 1.5}, "dropout is 1.5"),
     ],
 )
 def test_shapes_that_cannot_be_are_refused(changes, message):

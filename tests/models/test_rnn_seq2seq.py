@@ -76,10 +76,10 @@ def test_it_learns_to_copy_and_looks_where_it_copies():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"cell": "x"}, "cell='x' is unknown"),
-        ({"context_kind": "x"}, "choose from additive, bilinear, dot, last, mean"),
+        ({"cell": "x"}, "'x' is not a known value of RNNSeq2SeqConfig.cell"),
+        ({"context_kind": "x"}, "one of 'additive', 'bilinear', 'dot', 'last', 'mean'"),
         ({"context_kind": "dot"}, "choose 'bilinear', or bidirectional=False"),
-        ({"decoder_layers": 0}, "decoder_layers=0"),
+        ({"decoder_layers": 0}, "decoder_layers is 0"),
         ({"eos": None}, "needs an EOS token"),
     ],
 )

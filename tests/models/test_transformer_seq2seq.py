@@ -201,7 +201,7 @@ def test_relative_positions_tell_the_order_and_both_ways_agree():
     ("changes", "message"),
     [
         ({"relative_buckets": 3}, "relative_buckets is 3, but must be a whole number ≥ 4"),
-        ({"relative_distance": 16}, "a distance of more than half of them"),
+        ({"relative_distance": 16}, "relative_distance=16 must be more than half of relative_buckets=32"),
         ({"heads": 2, "kv_heads": 1}, "with keys of their own for every head"),
         ({"attention": "keyless"}, "is for attention = 'query_key'"),
     ],
@@ -239,7 +239,7 @@ def test_names_of_the_weights():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"encoder_layers": 0}, "encoder_layers=0"),
+        ({"encoder_layers": 0}, "encoder_layers is 0, but must be a whole number ≥ 1"),
         ({"heads": 3}, "heads=3 must divide width=8"),
         ({"eos": None}, "needs an EOS token"),
         ({"bos": 9}, "token 9 is outside the vocabulary 0…8"),
@@ -259,7 +259,7 @@ def test_sources_may_have_a_vocabulary_and_an_embedding_of_their_own():
     assert not torch.allclose(one, other, atol=1e-3)
     assert make().source_embed is None
     assert make().source_vocab_size is None
-    with pytest.raises(ValueError, match="source_vocab_size=0"):
+    with pytest.raises(ValueError, match="source_vocab_size is 0"):
         make(source_vocab_size=0)
 
 

@@ -46,15 +46,15 @@ def test_post_norm_has_no_last_norm():
     ("changes", "message"),
     [
         ({"norm": "batch"}, "'batch' is not a known value of TransformerShape.norm: choose from layer, rms"),
-        ({"norm_place": "x"}, "norm_place='x' is unknown"),
+        ({"norm_place": "x"}, "'x' is not a known value of TransformerShape.norm_place"),
         (
             {"positions": "x"},
             "positions is 'x', but must be one of 'learned', 'none', 'rotary', 'sinusoidal'",
         ),
-        ({"activation": "x"}, "activation='x' is unknown"),
+        ({"activation": "x"}, "'x' is not a known value of TransformerShape.activation"),
         ({"width": 0}, "width is 0, but must be a whole number ≥ 1"),
         ({"kv_heads": 0}, "kv_heads is 0, but must be a whole number ≥ 1"),
-        ({"dropout": 1.0}, "dropout=1.0 must be"),
+        ({"dropout": 1.0}, "dropout is 1.0, but must be"),
         ({"heads": 3}, "heads=3 must divide width=16"),
         ({"kv_heads": 3}, "kv_heads=3 must divide heads=4"),
         ({"head_width": 3}, "even head width, not 3"),

@@ -54,7 +54,10 @@ def test_without_randomness_it_goes_round_in_a_circle_within_v_squared_steps(see
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [({"beta": 0.0}, "beta=0.0 must be positive"), ({"inner_width": 0}, "inner_width")],
+    [
+        ({"beta": 0.0}, "beta is 0.0, but must be a finite number, 0 < beta"),
+        ({"inner_width": 0}, "inner_width"),
+    ],
 )
 def test_shapes_that_cannot_be_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):

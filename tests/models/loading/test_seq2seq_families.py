@@ -223,7 +223,7 @@ def test_unsupported_t5_options_are_named(make_hf_seq2seq):
     with pytest.raises(UnsupportedModelError, match="dense_act_fn is 'tanh'; only 'relu' is supported"):
         read_huggingface_config(hf.folder)
     reconfigured(hf.folder, dense_act_fn="relu", relative_attention_max_distance=4)
-    with pytest.raises(ValueError, match="relative_buckets=8 and relative_distance=4 cannot be"):
+    with pytest.raises(ValueError, match="relative_distance=4 must be more than half of relative_buckets=8"):
         read_huggingface_config(hf.folder)
     (hf.folder / "generation_config.json").unlink()
     reconfigured(hf.folder, decoder_start_token_id="absent", bos_token_id="absent")
