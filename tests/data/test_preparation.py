@@ -85,7 +85,7 @@ def test_a_second_run_reads_what_the_first_one_wrote(
         pytest.fail("a cached run read the rows again")
 
     monkeypatch.setattr(Parallel, "train_rows", lambda *_: iter(()))
-    monkeypatch.setattr("unspool.data.preparation.encode_rows", never)
+    monkeypatch.setattr("unspool.data.encoded_store.encode_rows", never)
     second = prepare(data, BPE(270), Bucketed(64), seed=1, cache=tmp_path / "cache")
     for number in range(first.train.per_epoch):
         one, two = first.train.batch(number), second.train.batch(number)

@@ -18,23 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from unspool.config import to_dict
+from unspool.data import encoded_store as store
 from unspool.data.batch import Batch
 from unspool.data.batches import Batches, Packed
 from unspool.data.chats import ChatJSONL, ChatLines
-from unspool.data.encoded_store import (
-    DamagedCacheError,
-    EncodedRows,
-    FileHashes,
-    NonEmptyRows,
-    atomic_folder,
-    combine_hashes,
-    encode_rows,
-    hash_data,
-    hash_files,
-    hash_settings,
-    hash_tokenizer,
-    read_encoded_rows,
-)
 from unspool.data.examples import Pairs, UnknownLabelError, bos_and_eos
 from unspool.data.known_languages.made_data import LanguageData, TaskData
 from unspool.data.line_formats import JSONL, TSV, Dialogues, LabelledLines, Lines, Parallel, TaggedLines
@@ -89,7 +76,7 @@ def prepare(
     seed: int = 0,
     cache: str | Path | None = None,
     progress: bool = False,
-    files: FileHashes | None = None,
+    files: store.FileHashes | None = None,
 ) -> PreparedData:
     """Read the data, train the vocabulary if `tokenizer` is a setting, encode, and lay out the batches.
 
@@ -136,7 +123,7 @@ def _vocabulary_notes(config: TokenizerConfig | Tokenizer | None, learnt: Tokeni
             yield (f"{name}.vocab_size is {wanted}, but the training text gives only {size} tokens")
 
 
-def _overlap_notes(files: FileHashes) -> Iterator[str]:
+def _overlap_notes(files: store.FileHashes) -> Iterator[str]:
     for valid, train in (("valid", "train"), ("valid_source", "source")):
         if set(files.get(valid, ())) & set(files.get(train, ())):
             yield (
@@ -149,7 +136,7 @@ class _Preparation:
     """One preparation; it reads the data as few times as possible."""
 
     def __init__(
-        self, data: Data, seed: int, cache: Path | None, progress: bool, files: FileHashes | None
+        self, data: Data, seed: int, cache: Path | None, progress: bool, files: store.FileHashes | None
     ) -> None:
         self.data, self.seed, self.cache, self.progress, self._files = data, seed, cache, progress, files
         check_files(data.files())
@@ -167,7 +154,7 @@ class _Preparation:
             return self.data.new_tokenizer()
         if self.cache is None:
             return self._trained(tokenizer)
-        name = combine_hashes(self.key, hash_settings(type(tokenizer), to_dict(tokenizer)))
+        name = store.combine_hashes(self.key, store.hash_settings(type(tokenizer), to_dict(tokenizer)))
         folder = self.cache / f"tokenizer-{name}"
         if folder.is_dir():
             try:
@@ -175,25 +162,26 @@ class _Preparation:
             except (OSError, ValueError) as error:
                 self._clear(folder, error)
         trained = self._trained(tokenizer)
-        with atomic_folder(folder) as fresh:
+        with store.atomic_folder(folder) as fresh:
             trained.save(fresh)
         return Tokenizer.load(folder)
 
-    def encoded(self, tokenizer: Tokenizer) -> EncodedRows:
+    def encoded(self, tokenizer: Tokenizer) -> store.EncodedRows:
         """Return all rows as token ids, from the cache if possible."""
         folder = None
         if self.cache is not None:
-            folder = self.cache / f"tokens-{combine_hashes(self.key, hash_tokenizer(tokenizer))}"
+            name = store.combine_hashes(self.key, store.hash_tokenizer(tokenizer))
+            folder = self.cache / f"tokens-{name}"
             if folder.is_dir():
                 try:
-                    return read_encoded_rows(folder, self.form)
-                except DamagedCacheError as error:
+                    return store.read_encoded_rows(folder, self.form)
+                except store.DamagedCacheError as error:
                     self._clear(folder, error)
         held = self.held
         with progress_bar("encode", self.bytes, self.progress) as advance:
-            valid = self.data.valid_rows(advance)
+            train, valid = self.data.train_rows(advance), self.data.valid_rows(advance)
             try:
-                return encode_rows(self.data.train_rows(advance), valid, held, self.form, tokenizer, folder)
+                return store.encode_rows(train, valid, held, self.form, tokenizer, folder)
             except UnknownLabelError as error:
                 raise ValueError(f"{self._find_label(error.label)}{error}") from error
 
@@ -207,12 +195,12 @@ class _Preparation:
         return ""
 
     @cached_property
-    def files(self) -> FileHashes:
-        return hash_files(self.data) if self._files is None else self._files
+    def files(self) -> store.FileHashes:
+        return store.hash_files(self.data) if self._files is None else self._files
 
     @cached_property
     def key(self) -> str:
-        return hash_data(self.data, self.seed, self.files)
+        return store.hash_data(self.data, self.seed, self.files)
 
     @cached_property
     def held(self) -> npt.NDArray[np.bool_]:
@@ -221,8 +209,8 @@ class _Preparation:
             valid = self.data.valid_rows(advance)
             if valid is not None and self.data.holds_out:
                 raise ValueError("the data has validation rows: remove valid_share and valid_lines")
-            count = NonEmptyRows(self.data.train_rows(advance), self.form).count()
-            others = None if valid is None else NonEmptyRows(valid, self.form).count()
+            count = store.NonEmptyRows(self.data.train_rows(advance), self.form).count()
+            others = None if valid is None else store.NonEmptyRows(valid, self.form).count()
         if count == 0 or others == 0:
             raise ValueError(f"every row of the {'training' if count == 0 else 'validation'} data is empty")
         return self.data.held(count, self.seed)
@@ -242,7 +230,7 @@ class _Preparation:
     def _texts(self, side: int | None = None) -> Iterator[str]:
         held = self.held
         with progress_bar("vocabulary", self.bytes, self.progress) as advance:
-            rows = NonEmptyRows(self.data.train_rows(advance), self.form)
+            rows = store.NonEmptyRows(self.data.train_rows(advance), self.form)
             for number, row in enumerate(row for row in rows if row != END_OF_TEXT):
                 if not held[number]:
                     yield from self.form.texts(row) if side is None else (row[side],)

@@ -15,19 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec
 
-from unspool.decode.search import (
-    MBR,
-    Beam,
-    BeamSample,
-    ConstrainedBeam,
-    ContrastiveSearch,
-    DiverseBeam,
-    ExactSearch,
-    Greedy,
-    Sample,
-    Speculative,
-    StochasticBeam,
-)
+from unspool.decode import search
 from unspool.decode.spec import as_decoder
 from unspool.integrations.loading import TRANSFORMERS
 from unspool.interfaces import Decoder, Pick, Transform
@@ -77,14 +65,14 @@ def _as_custom_generate(kind: Callable[P, Decoder]) -> Callable[P, CustomGenerat
     return make
 
 
-beam = _as_custom_generate(Beam)
-beam_sample = _as_custom_generate(BeamSample)
-constrained_beam = _as_custom_generate(ConstrainedBeam)
-contrastive_search = _as_custom_generate(ContrastiveSearch)
-diverse_beam = _as_custom_generate(DiverseBeam)
-exact_search = _as_custom_generate(ExactSearch)
-greedy = _as_custom_generate(Greedy)
-mbr = _as_custom_generate(MBR)
-sample = _as_custom_generate(Sample)
-speculative = _as_custom_generate(Speculative)
-stochastic_beam = _as_custom_generate(StochasticBeam)
+beam = _as_custom_generate(search.Beam)
+beam_sample = _as_custom_generate(search.BeamSample)
+constrained_beam = _as_custom_generate(search.ConstrainedBeam)
+contrastive_search = _as_custom_generate(search.ContrastiveSearch)
+diverse_beam = _as_custom_generate(search.DiverseBeam)
+exact_search = _as_custom_generate(search.ExactSearch)
+greedy = _as_custom_generate(search.Greedy)
+mbr = _as_custom_generate(search.MBR)
+sample = _as_custom_generate(search.Sample)
+speculative = _as_custom_generate(search.Speculative)
+stochastic_beam = _as_custom_generate(search.StochasticBeam)
