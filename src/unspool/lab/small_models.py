@@ -20,8 +20,8 @@ from unspool.evaluate.teacher_forcing import read, windows
 from unspool.lab.claim import silent
 from unspool.plugins import allow_code
 from unspool.training import training_loop
-from unspool.training.recipe import Recipe
-from unspool.training.run import as_recipe, start_run
+from unspool.training.recipe import Recipe, as_recipe
+from unspool.training.run import start_run
 
 Table = Mapping[str, Any]
 

@@ -20,9 +20,10 @@ from torch import Tensor
 from unspool.data import prepare
 from unspool.plugins import allow_code
 from unspool.training.forward_pass import autocast, check_device, seed_torch
+from unspool.training.recipe import AnyRecipe, as_recipe
 from unspool.training.recipe_checks import check_batches, recipe_warnings
 from unspool.training.reporters import format_duration
-from unspool.training.run import AnyRecipe, as_recipe, start_run
+from unspool.training.run import start_run
 from unspool.training.run_state import Run
 
 PASSES, LONGEST = 3, 20.0

@@ -24,6 +24,7 @@ renamed.
 from __future__ import annotations
 
 import copy
+import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -218,6 +219,33 @@ def read_recipe(path: str | Path, changes: Sequence[str] = ()) -> Recipe:
         raise ValueError(f"{path} is not a recipe: its tables are nested too deeply") from None
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+AnyRecipe = str | Path | Mapping[str, Any] | Recipe
+"""A TOML file, a mapping, or a Recipe."""
+
+
+def as_recipe(recipe: AnyRecipe, changes: Sequence[str] = ()) -> Recipe:
+    """Return the recipe with absolute paths; refuse it if it names code that the user does not trust."""
+    if not isinstance(changes, list | tuple) or not all(isinstance(change, str) for change in changes):
+        raise TypeError(
+            f'changes is {changes!r:.80}, but must be a list of strings such as ["train.updates=200"]'
+        )
+    match recipe:
+        case str() | os.PathLike():
+            parsed = read_recipe(recipe, changes)
+        case Recipe() | Mapping():
+            settings = recipe.settings if isinstance(recipe, Recipe) else recipe
+            if isinstance(recipe, Recipe) and parse_recipe(settings) != recipe:
+                raise ValueError("a part of the recipe was replaced: give such settings as `changes`")
+            parsed = parse_recipe(apply_changes(settings, changes))
+        case _:
+            raise TypeError(
+                f"the recipe is {recipe!r:.80}, but must be the path of a TOML file, a mapping or a Recipe"
+            )
+    parsed = with_absolute_paths(parsed)
+    parsed.check_trust()
+    return parsed
 
 
 def parse_recipe(settings: Mapping[str, Any]) -> Recipe:

@@ -5,11 +5,8 @@ model = us.train("recipe.toml", out="runs/first")
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +17,13 @@ from unspool.data import PreparedData, prepare
 from unspool.data.bpe_dropout import with_bpe_dropout
 from unspool.data.encoded_store import FileHashes, hash_files
 from unspool.interfaces import Model
-from unspool.models.loading.run_folder import is_run_folder, load_folder, load_run_tokenizer, run_config
+from unspool.models.loading.run_folder import load_folder, load_run_tokenizer, run_config
 from unspool.nn.transformer import enable_checkpointing
 from unspool.plugins import allow_code
 from unspool.training.distributed import ProcessGroup, is_distributed, join_processes
 from unspool.training.forward_pass import check_device, seed_torch
 from unspool.training.loop import Stopped, catch_stop_signals, training_loop
-from unspool.training.recipe import (
-    Recipe,
-    apply_changes,
-    find_changes,
-    flatten_settings,
-    parse_recipe,
-    read_recipe,
-    with_absolute_paths,
-)
+from unspool.training.recipe import AnyRecipe, Recipe, as_recipe, find_changes, flatten_settings
 from unspool.training.recipe_checks import (
     NEW_RUN,
     check_batches,
@@ -44,22 +33,17 @@ from unspool.training.recipe_checks import (
 )
 from unspool.training.reporters import Reporter
 from unspool.training.run_folder import (
-    CURVES,
-    LOCK,
-    RECIPE,
     Checkpoint,
     RunFolder,
+    claim_folder,
     complete_checkpoints,
     last_checkpoint,
-    lock_folder,
+    open_run_folder,
     write_recipe,
 )
 from unspool.training.run_state import Run
 from unspool.training.update import Diverged
 from unspool.training.validation import score_function
-
-AnyRecipe = str | Path | Mapping[str, Any] | Recipe
-"""A TOML file, a mapping, or a Recipe."""
 
 
 def train(
@@ -92,9 +76,9 @@ def _train(recipe: Recipe, out: str | Path | None, resume: bool, reporter: Repor
         torch.random.fork_rng(devices=[]),
         _torch_threads(recipe.train.threads),
         join_processes(recipe.train.device, recipe.train.shard) as processes,
-        _run_folder(out, processes) as path,
+        open_run_folder(out, processes) as path,
     ):
-        _claim_folder(path, recipe, resume, processes)
+        claim_folder(path, recipe.settings, resume, processes)
         checkpoint = last_checkpoint(path, processes, reporter.warn)
         run, folder = _begin_run(recipe, path, processes, reporter, checkpoint)
         try:
@@ -202,29 +186,6 @@ def start_run(
     )
 
 
-def as_recipe(recipe: AnyRecipe, changes: Sequence[str] = ()) -> Recipe:
-    """Return the recipe with absolute paths; refuse it if it names code that the user does not trust."""
-    if not isinstance(changes, list | tuple) or not all(isinstance(change, str) for change in changes):
-        raise TypeError(
-            f'changes is {changes!r:.80}, but must be a list of strings such as ["train.updates=200"]'
-        )
-    match recipe:
-        case str() | os.PathLike():
-            parsed = read_recipe(recipe, changes)
-        case Recipe() | Mapping():
-            settings = recipe.settings if isinstance(recipe, Recipe) else recipe
-            if isinstance(recipe, Recipe) and parse_recipe(settings) != recipe:
-                raise ValueError("a part of the recipe was replaced: give such settings as `changes`")
-            parsed = parse_recipe(apply_changes(settings, changes))
-        case _:
-            raise TypeError(
-                f"the recipe is {recipe!r:.80}, but must be the path of a TOML file, a mapping or a Recipe"
-            )
-    parsed = with_absolute_paths(parsed)
-    parsed.check_trust()
-    return parsed
-
-
 def _change_history(recipe: Recipe, path: Path, checkpoint: Checkpoint, files: FileHashes) -> list[str]:
     """Return all changes since the run began, those of now included; refuse forbidden ones."""
     about = checkpoint.about
@@ -249,47 +210,6 @@ def _prepare_data(
         prepared = prepare(*settings, progress=progress, files=files)
     processes.wait()
     return prepared if processes.rank == 0 else prepare(*settings, files=files)
-
-
-def _claim_folder(path: Path, recipe: Recipe, resume: bool, processes: ProcessGroup) -> None:
-    """Refuse to overwrite another run; write the recipe, so that a killed start can be resumed."""
-    if processes.rank == 0:
-        # A folder without a checkpoint may be overwritten: a failed start does not block the next one.
-        if not resume and (complete_checkpoints(path) or is_run_folder(path)):
-            raise FileExistsError(
-                f"{path} already holds a run: continue it with --resume, or choose another --output"
-            )
-        if not resume or not (path / RECIPE).exists():
-            write_recipe(path, recipe.settings)
-    processes.wait()
-
-
-@contextmanager
-def _run_folder(out: str | Path | None, processes: ProcessGroup) -> Iterator[Path]:
-    """The run folder, locked; if the start is refused, nothing new is left in it."""
-    if out is None:
-        with tempfile.TemporaryDirectory() as folder:
-            yield Path(folder)
-        return
-    path = Path(out)
-    new = [parent for parent in (path, *path.parents) if not parent.exists()]
-    path.mkdir(parents=True, exist_ok=True)
-    try:
-        with lock_folder(path) if processes.rank == 0 else nullcontext():
-            empty = processes.rank == 0 and {entry.name for entry in path.iterdir()} <= {LOCK}
-            try:
-                yield path
-            except Exception:
-                if empty and not (path / CURVES).exists():  # a started run has curves
-                    for entry in path.iterdir():
-                        with suppress(OSError):
-                            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-                raise
-    except Exception:
-        with suppress(OSError):
-            for parent in new:
-                parent.rmdir()
-        raise
 
 
 @contextmanager

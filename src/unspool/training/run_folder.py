@@ -29,8 +29,9 @@ import json
 import math
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ from unspool import io
 from unspool.config import build, to_dict
 from unspool.io import name_file_in_errors, new_file, new_folder, remove_folder, temporary_sibling
 from unspool.models.loading.lora_file import ADAPTERS, lora_settings, write_adapters
-from unspool.models.loading.run_folder import CONFIG, write_run_folder
+from unspool.models.loading.run_folder import CONFIG, is_run_folder, write_run_folder
 from unspool.models.lora import adapter_weights
 from unspool.plots.seeds import draw_curves
 from unspool.training.distributed import ProcessGroup
@@ -399,3 +400,44 @@ def lock_folder(run: Path) -> Iterator[None]:
         with suppress(OSError):  # Windows forbids writing to a locked file
             path.write_text(f"{os.getpid()}\n", encoding="ascii")
         yield
+
+
+def claim_folder(path: Path, settings: Mapping[str, Any], resume: bool, processes: ProcessGroup) -> None:
+    """Refuse to overwrite another run; write the recipe, so that a killed start can be resumed."""
+    if processes.rank == 0:
+        # A folder without a checkpoint may be overwritten: a failed start does not block the next one.
+        if not resume and (complete_checkpoints(path) or is_run_folder(path)):
+            raise FileExistsError(
+                f"{path} already holds a run: continue it with --resume, or choose another --output"
+            )
+        if not resume or not (path / RECIPE).exists():
+            write_recipe(path, settings)
+    processes.wait()
+
+
+@contextmanager
+def open_run_folder(out: str | Path | None, processes: ProcessGroup) -> Iterator[Path]:
+    """The run folder, locked; if the start is refused, nothing new is left in it."""
+    if out is None:
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder)
+        return
+    path = Path(out)
+    new = [parent for parent in (path, *path.parents) if not parent.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    try:
+        with lock_folder(path) if processes.rank == 0 else nullcontext():
+            empty = processes.rank == 0 and {entry.name for entry in path.iterdir()} <= {LOCK}
+            try:
+                yield path
+            except Exception:
+                if empty and not (path / CURVES).exists():  # a started run has curves
+                    for entry in path.iterdir():
+                        with suppress(OSError):
+                            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+                raise
+    except Exception:
+        with suppress(OSError):
+            for parent in new:
+                parent.rmdir()
+        raise
