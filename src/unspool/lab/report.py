@@ -44,10 +44,10 @@ it, and `unspool lab run --stale --from docs/lab.json` measures it again.
 Intervals come from seeds, and from prompts or texts within seeds
 ([inference.py](../src/unspool/lab/inference.py)). There is one test per claim and no correction for their
 number: an effect exactly as large as matters is called supported in about one of 40 cases. Secondary
-quantities have intervals and no verdict. A verdict is about the models of its experiment. Most are small:
-artificial languages, built-in models, and models that train for seconds. Real models are SmolLM2 (135 million
-parameters), models of stories and a translator; [inputs.py](../src/unspool/lab/inputs.py) says what to put
-into the folder DATA. This page is written by
+quantities have no verdict; their t intervals over seeds can leave the range of a share. A verdict is about
+the models of its experiment. Most are small: artificial languages, built-in models, and models that train for
+seconds. Real models are SmolLM2 (135 million parameters), models of stories and a translator;
+[inputs.py](../src/unspool/lab/inputs.py) says what to put into the folder DATA. This page is written by
 
     unspool lab run --all --jobs 2 --data DATA
     unspool lab report --json > docs/lab.json
