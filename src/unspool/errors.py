@@ -1,9 +1,19 @@
-"""Checks of errors and of text: out of memory, lone surrogates, terminal control characters."""
+"""Checks of errors and of text: out of memory, lone surrogates, terminal control characters; notes."""
 
 from __future__ import annotations
 
 import errno
 import re
+import warnings
+
+
+class Note(UserWarning):
+    """A warning about an input, which the command line prints as a message."""
+
+
+def note(text: str) -> None:
+    """Warn about an input, once in each call of a command."""
+    warnings.warn(text, Note, stacklevel=1)
 
 
 def is_out_of_memory(error: Exception) -> bool:

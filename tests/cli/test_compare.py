@@ -7,9 +7,10 @@ import pytest
 
 import unspool as us
 from unspool.cli.compare import COLUMNS, DEFAULT_DECODERS, print_comparison
+from unspool.decode.output import Output
 from unspool.decode.search import SEARCHES
 from unspool.decode.transforms import TRANSFORMS
-from unspool.evaluate.comparison import Answer, DecoderRow
+from unspool.evaluate.comparison import DecoderRow
 
 TWO = ("--decoder", "Greedy()", "--decoder", "Sample(TopP(0.9))")
 ASK = ("compare", "a", "--max-new-tokens", "12", "--seed", "1")
@@ -254,7 +255,7 @@ TEXT = "a long way up the stairs of the lighthouse,\nand a longer way down"
 ROW = DecoderRow(
     "Sample(Temperature(0.8), TopP(0.95), RepetitionPenalty(1.2))",
     "S()",
-    (Answer(TEXT, (1, 2, 3), (-1.0,) * 3, "eos"),),
+    (Output(TEXT, (1, 2, 3), (-1.0,) * 3, (-1.0,) * 3, "eos", 0),),
     2.0,
 )
 
@@ -296,7 +297,7 @@ def test_a_wide_one_has_a_table(shown):
 
 
 def test_generated_control_characters_do_not_reach_the_terminal(shown):
-    evil = DecoderRow("x", "x", (Answer("[red]\x1b[2J\u202eabc", (1,), (-1.0,), "eos"),), 1.0)
+    evil = DecoderRow("x", "x", (Output("[red]\x1b[2J\u202eabc", (1,), (-1.0,), (-1.0,), "eos", 0),), 1.0)
     for columns in (60, 120):
         said = "".join(shown(columns, [evil], ["[bold]\x07p"]))
         assert "[red]�[2J�abc" in said

@@ -217,9 +217,9 @@ def test_nothing_is_cut(capsys):
 
 
 def count(shown):
-    with progress_bar(5, shown=shown) as bar:
+    with progress_bar(5, shown=shown) as update:
         for _ in range(5):
-            bar.advance()
+            update(advance=1)
 
 
 def test_a_bar_on_a_terminal(terminal):

@@ -4,7 +4,7 @@ import json
 import pytest
 
 import unspool as us
-from unspool.cli.generate import Answer, Request, answer_json, generate_answers, make_requests
+from unspool.cli.generate import Request, answer_json, generate_answers, make_requests
 from unspool.cli.models import Models
 from unspool.cli.prompts import Prompt
 from unspool.decode.run import Run
@@ -89,7 +89,7 @@ def test_only_neighbours_of_one_kind_are_decoded_side_by_side(model, batches):
         (((2,), (0,)), "Greedy()", 2, 8),
         (((1,),), "Greedy()", 1, 8),
     ]
-    assert [(answer.request.text, answer.sample) for answer in found] == [
+    assert [(request.text, sample) for request, _, sample in found] == [
         ("a", 0),
         ("b", 0),
         ("c", 0),
@@ -103,8 +103,8 @@ def test_only_neighbours_of_one_kind_are_decoded_side_by_side(model, batches):
 
 def test_answers_come_before_all_are_there(model):
     requests = make_requests([Prompt("a", settings={"n": 10_000})], model, "Sample()", ARGS)
-    first = next(iter(generate_answers(model, requests, {"Sample()": us.Sample()}, 2)))
-    assert first.sample == 0
+    _, _, sample = next(iter(generate_answers(model, requests, {"Sample()": us.Sample()}, 2)))
+    assert sample == 0
 
 
 @pytest.mark.parametrize(("tokens", "rows"), [(1, 256), (127, 256), (1023, 32), (100_000, 1)])
@@ -121,7 +121,7 @@ CYCLE = [[0.1, 0.7, 0.2], [0.2, 0.1, 0.7], [0.7, 0.2, 0.1]]
 def line(number=None, **options):
     output = us.generate(bigram(CYCLE), [0], us.Greedy(), max_new_tokens=2, seed=3, **options)
     request = Request("a", 0, "Greedy()", {}, number)
-    return json.loads(answer_json(Answer(request, output, 0), {"Greedy()": "G"}, Models("m")))
+    return json.loads(answer_json((request, output, 0), {"Greedy()": "G"}, Models("m")))
 
 
 def test_a_line_says_what_was_asked_what_was_said_and_by_whom():

@@ -43,7 +43,7 @@ def test_options_may_stand_in_a_file(monkeypatch, tmp_path, capsys):
     assert seen["read_seconds"] == 7
     server = seen["app"]._app.app._app.state.server
     assert (server.aliases, server.is_strict) == ({"gpt-4o": "bible"}, True)
-    for text, message in (("prot = 1", "did you mean 'port'"), ("port = 'x'", "port"), ("a", "TOML")):
+    for text, message in (("prot = 1", "did you mean --port"), ("port = 'x'", "port"), ("a", "TOML")):
         file.write_text(text)
         assert main(["serve", "--config", str(file)]) == 2
         assert message in capsys.readouterr().err

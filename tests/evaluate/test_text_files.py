@@ -103,12 +103,11 @@ def write(tmp_path):
 
 
 def test_a_plain_file_has_one_text_per_line_with_a_warning(write):
-    path, notes = write("a.txt", b"one\n\ntwo\n"), []
-    assert read_texts(path, warn=notes.append) == ["one", "two"]
-    assert notes.pop().endswith("2 texts, one a line (--document file reads the file as one text)")
-    assert read_texts(path, Layout(document="file"), warn=notes.append) == ["one\n\ntwo\n"]
-    assert read_texts(write("b", b"\xef\xbb\xbfone"), warn=notes.append) == ["one"]
-    assert not notes
+    path = write("a.txt", b"one\n\ntwo\n")
+    with pytest.warns(match=r"2 texts, one a line \(--document file reads the file as one text\)"):
+        assert read_texts(path) == ["one", "two"]
+    assert read_texts(path, Layout(document="file")) == ["one\n\ntwo\n"]
+    assert read_texts(write("b", b"\xef\xbb\xbfone")) == ["one"]
 
 
 def test_a_jsonl_file_has_one_text_per_line(write):

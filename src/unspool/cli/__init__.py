@@ -18,10 +18,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         # Imports happen inside: Ctrl-C during an import must be handled, too.
-        from unspool.cli.output import exit_during_imports, print_message, safe_streams
+        from unspool.cli.output import exit_during_imports, print_warning, safe_streams
+        from unspool.errors import Note
 
         with safe_streams(), exit_during_imports(), warnings.catch_warnings():
-            warnings.showwarning = lambda message, *_, **__: print_message(f"warning: {message}")
+            warnings.showwarning = print_warning
+            warnings.simplefilter("default", Note)
             return _run(argv)
     except KeyboardInterrupt:
         if sys.stderr is not None:  # print() would use standard output instead

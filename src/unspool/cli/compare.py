@@ -105,7 +105,7 @@ def compare(args: argparse.Namespace) -> int:
     prompts = read_prompts(args)
 
     import unspool as us  # here, because it imports torch
-    from unspool.evaluate.comparison import Answer, DecoderRow, html_report
+    from unspool.evaluate.comparison import DecoderRow, html_report
 
     decoders = {spec: us.parse(spec) for spec in args.decoder or DEFAULT_DECODERS}
     name = model_name(args.model)
@@ -121,10 +121,10 @@ def compare(args: argparse.Namespace) -> int:
     status = 0
 
     has_bar = not (args.json and sys.stdout.isatty())
-    with reserve_file(args.html), progress_bar(len(decoders), "decoders", shown=has_bar) as bar:
+    with reserve_file(args.html), progress_bar(len(decoders), "decoders", shown=has_bar) as update:
         try:
             for decoder_name, decoder in decoders.items():
-                bar.advance()
+                update(advance=1)
                 try:
                     us.generate(model, texts[:2], decoder, **warm_up)
                     began = perf_counter()
@@ -140,11 +140,7 @@ def compare(args: argparse.Namespace) -> int:
                         status = (status or REFUSED) if is_refused else FAILED
                         print_message(f"decoder {decoder_name}: {faults[decoder_name]}")
                     continue
-                answers = tuple(
-                    Answer(output.text, output.tokens, output.logps, output.finish_reason)
-                    for output in outputs
-                )
-                rows.append(DecoderRow(decoder_name, repr(decoder), answers, perf_counter() - began))
+                rows.append(DecoderRow(decoder_name, repr(decoder), tuple(outputs), perf_counter() - began))
                 if args.json:
                     _print_json(rows[-1], texts, options["seed"])
         finally:  # an interrupted comparison shows its results so far
@@ -178,25 +174,29 @@ def print_comparison(rows: Sequence[DecoderRow], prompts: Sequence[str]) -> None
 def _decoder_cell(row: DecoderRow) -> Text:
     from rich.text import Text
 
-    text = re.sub(r"\s*\n\s*", " ⏎ ", row.answers[0].text.strip())
+    text = re.sub(r"\s*\n\s*", " ⏎ ", row.outputs[0].text.strip())
     return Text.assemble(
         (replace_control_characters(row.decoder), "bold"), "\n", replace_control_characters(text)
     )
 
 
 def _print_json(row: DecoderRow, texts: Sequence[str], seed: int) -> None:
-    for prompt, answer in zip(texts, row.answers, strict=True):
+    from unspool.evaluate.comparison import loop_period, loops_approximately, measures
+
+    for prompt, output in zip(texts, row.outputs, strict=True):
         print_json(
             {
                 "decoder": row.decoder,
                 "spec": row.spec,
                 "prompt": prompt,
-                "text": answer.text,
-                "tokens": answer.tokens,
-                "logps": answer.logps,
-                "finish_reason": answer.finish_reason,
+                "text": output.text,
+                "tokens": output.tokens,
+                "logps": output.logps,
+                "finish_reason": output.finish_reason,
                 "seed": seed,
-                **answer.measures(),
-                "tokens_per_second": row.measures()["tokens_per_second"],
+                **measures(output),
+                "loop": loop_period(output),
+                "approximate_loop": loops_approximately(output),
+                "tokens_per_second": row.speed,
             }
         )

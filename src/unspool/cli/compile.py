@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
-import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 
 from unspool.cli.output import print_json
 from unspool.cli.parser import command
@@ -60,7 +60,7 @@ TASKS = (
     partial(compile_products, 1, 2),
     compile_sampler,
 )
-"""Independent of each other. Process r of n (RANK, WORLD_SIZE) does every n-th one, from the r-th."""
+"""Independent of each other."""
 
 
 def available_cores() -> int:
@@ -76,19 +76,14 @@ def compile_kernels(args: argparse.Namespace) -> int:
     if obstacle is not None:
         raise ValueError(f"cannot compile: {obstacle}")
     began = time.perf_counter()
-    processes = int(os.environ.get("WORLD_SIZE", min(available_cores(), len(TASKS))))
-    if processes > 1 and "RANK" not in os.environ:
-        command = [sys.executable, "-m", "unspool", "compile"]
-        environments = [
-            {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(processes)} for rank in range(processes)
-        ]
-        children = [subprocess.Popen(command, env=environment) for environment in environments]
-        statuses = [child.wait() for child in children]
-        if any(statuses):
-            return 1
-    else:
-        for task in TASKS[int(os.environ.get("RANK", 0)) :: processes]:
+    processes = min(available_cores(), len(TASKS))
+    if processes == 1:
+        for task in TASKS:
             task()
+    else:
+        with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+            for compiled in [pool.submit(task) for task in TASKS]:
+                compiled.result()
     if args.json:
         print_json({"processes": processes, "seconds": time.perf_counter() - began})
     return 0

@@ -40,18 +40,14 @@ SAMPLING: tuple[tuple[str, str, type, str], ...] = (
 ZERO_TEMPERATURE = "Temperature(0.0)"
 
 
-class _AddTransform(argparse.Action):
-    """Appends the transform of a shortcut, so that their order on the command line is kept."""
+def _transform(name: str, kind: type) -> Callable[[str], str]:
+    """Return the type of a shortcut, which makes a transform of its value."""
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,  # noqa: ARG002
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,  # noqa: ARG002
-    ) -> None:
-        argument = "" if self.nargs == 0 else repr(values)
-        namespace.transforms = [*namespace.transforms, f"{self.const}({argument})"]
+    def convert(text: str) -> str:
+        return f"{name}({kind(text)!r})"
+
+    convert.__name__ = kind.__name__  # for argparse's message: invalid float value
+    return convert
 
 
 def add_decoder_options(parser: argparse.ArgumentParser) -> None:
@@ -62,12 +58,13 @@ def add_decoder_options(parser: argparse.ArgumentParser) -> None:
         "--decoder", metavar="SPEC", help='any decoder, as in Python: "Sample(TopK(40), Temperature(0.7))"'
     )
     group.add_argument("--greedy", action="store_true", help="always the most probable token: Greedy()")
-    shared: dict[str, Any] = {"action": _AddTransform, "dest": "transforms", "default": ()}
+    shared: dict[str, Any] = {"dest": "transforms", "default": []}
     for flag, name, kind, text in (*SAMPLING, *PENALTIES):
         metavar = "N" if kind is int else "X"
-        group.add_argument(flag, const=name, type=kind, metavar=metavar, help=text, **shared)
+        convert = _transform(name, kind)
+        group.add_argument(flag, action="append", type=convert, metavar=metavar, help=text, **shared)
     dry_help = "penalise tokens that would continue a repetition: DRY()"
-    group.add_argument("--dry", const="DRY", nargs=0, help=dry_help, **shared)
+    group.add_argument("--dry", action="append_const", const="DRY()", help=dry_help, **shared)
     grammar = group.add_mutually_exclusive_group()
     grammar.add_argument("--regex", metavar="PATTERN", help="only texts that match this regular expression")
     grammar.add_argument(

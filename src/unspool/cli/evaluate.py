@@ -84,9 +84,9 @@ approximate randomisation against the first system.
 def evaluate_texts(args: argparse.Namespace) -> Result:
     """Measure the outputs of systems, and compare them with the first."""
     layout = Layout() if args.columns is None else Layout(columns=tuple(args.columns))
-    systems = read_systems(args.outputs, layout, warn=print_message)
-    references = read_outputs(args.references, layout=layout, warn=print_message) if args.references else None
-    human = read_outputs(args.human, "human", layout, warn=print_message) if args.human else None
+    systems = read_systems(args.outputs, layout)
+    references = read_outputs(args.references, layout=layout) if args.references else None
+    human = read_outputs(args.human, "human", layout) if args.human else None
     _check_texts(args, systems, references)
     functions = {name: _own_measure(name, references) for name in args.measure}
     prompts = [
@@ -363,7 +363,7 @@ def evaluate_truth(args: argparse.Namespace) -> Result:
 
     decoders = {spec: us.parse(spec) for spec in args.decoder or TRUTH_DECODERS}
     model = load_model(args)
-    language = find_language(model, Path(args.model), warn=print_message)
+    language = find_language(model, Path(args.model))
     if language is None:
         raise ValueError(
             f'{args.model} was not trained on the words of a language of the package (data.kind = "language")'

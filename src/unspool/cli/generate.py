@@ -78,14 +78,8 @@ class Request:
     """The "id" of its JSON line."""
 
 
-@dataclass(frozen=True)
-class Answer:
-    """One generated text."""
-
-    request: Request
-    output: Output
-    sample: int
-    """Index among the texts of its prompt."""
+Answer = tuple[Request, "Output", int]
+"""A generated text, and its index among the texts of its prompt."""
 
 
 def make_requests(
@@ -151,16 +145,16 @@ def generate_answers(
             if hypothesis.request > answered:
                 done()
                 answered = hypothesis.request
-            yield Answer(same[answered], run.output(hypothesis), hypothesis.sample)
+            yield same[answered], run.output(hypothesis), hypothesis.sample
         done()
 
 
 def answer_json(answer: Answer, decoders: Mapping[str, str], models: Models) -> str:
     """The JSON line of an answer; `decoders` maps the spec of a request to the repr of its decoder."""
-    request, output = answer.request, answer.output
+    request, output, sample = answer
     record = {
         "prompt": request.text,
-        "sample": answer.sample,
+        "sample": sample,
         "text": output.text,
         "tokens": output.tokens,
         "logps": output.logps,
@@ -263,8 +257,8 @@ class CorpusCounter:
 
 @contextmanager
 def _progress(lines: int) -> Iterator[Callable[[int], None]]:
-    with progress_bar(lines, "lines") as bar:
-        yield bar.advance
+    with progress_bar(lines, "lines") as update:
+        yield lambda count: update(advance=count)
 
 
 def generate_corpus(args: argparse.Namespace) -> int:
@@ -409,8 +403,9 @@ def generate(args: argparse.Namespace) -> int:
             first = requests[0]
             write_pieces(us.stream(model, first.text, running[first.spec], **first.options), file)
             return 0
-        with progress_bar(len(requests), shown=args.prompts is not None) as bar:
-            answers = generate_answers(model, requests, running, args.batch_size, bar.advance)
+        with progress_bar(len(requests), shown=args.prompts is not None) as update:
+            done = partial(update, advance=1)
+            answers = generate_answers(model, requests, running, args.batch_size, done)
             if args.json:
                 names = {spec: repr(decoder) for spec, decoder in decoders.items()}
                 for answer in answers:
@@ -426,16 +421,16 @@ def generate(args: argparse.Namespace) -> int:
 def _write_lines(answers: Iterable[Answer], prompts: Sequence[Prompt], file: TextIO) -> None:
     """Write one line per prompt; the line of a blank prompt is blank."""
     written = 0
-    for answer in answers:
-        line = re.sub(r"\s*[\n\r]\s*", " ", answer.output.text.strip("\n\r"))
-        file.write("\n" * (answer.request.number - written) + terminal_text(line, file) + "\n")
+    for request, output, _ in answers:
+        line = re.sub(r"\s*[\n\r]\s*", " ", output.text.strip("\n\r"))
+        file.write("\n" * (request.number - written) + terminal_text(line, file) + "\n")
         file.flush()
-        written = answer.request.number + 1
+        written = request.number + 1
     file.write("\n" * (len(prompts) - written))
 
 
 def _write_titled(answers: Iterable[Answer], file: TextIO) -> None:
-    for answer in answers:
-        title = f"── prompt {answer.request.number + 1}, text {answer.sample + 1} ──\n"
-        file.write(title + terminal_text(answer.output.text, file) + "\n")
+    for request, output, sample in answers:
+        title = f"── prompt {request.number + 1}, text {sample + 1} ──\n"
+        file.write(title + terminal_text(output.text, file) + "\n")
         file.flush()

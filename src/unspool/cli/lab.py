@@ -8,7 +8,7 @@ import math
 import os
 import traceback
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,15 +81,11 @@ def chosen_claims(names: Sequence[str], everything: bool, claims: Sequence[Exper
     return [claim for claim in claims if everything or claim.name in names]
 
 
-def stored_findings(
-    args: argparse.Namespace, claims: Sequence[Experiment], warn: Callable[[str], None] = print_message
-) -> list[Finding]:
+def stored_findings(args: argparse.Namespace, claims: Sequence[Experiment]) -> list[Finding]:
     """The results that were measured so far."""
     from unspool.lab.results import findings, results_folder
 
-    return findings(
-        claims, chosen_seeds(args), folder=results_folder(args.folder), quick=args.quick, warn=warn
-    )
+    return findings(claims, chosen_seeds(args), folder=results_folder(args.folder), quick=args.quick)
 
 
 # ---- list
@@ -164,12 +160,12 @@ def run_claims(args: argparse.Namespace) -> int:
     print_message(f"{len(todo)} measurements, up to {minutes} min; known results are not repeated")
     failures: list[str] = []
     skipped: dict[str, str] = {}
-    with progress_bar(round(sum(seconds.values())), "") as bar:
+    with progress_bar(round(sum(seconds.values())), "") as update:
 
         def progress(claim: Experiment, seed: int, share: float) -> None:
             shares[claim.name, seed] = share
             done = sum(seconds[key] * share for key, share in shares.items())
-            bar.update(done, description=f"{claim.name}, seed {seed}; seconds")
+            update(completed=done, description=f"{claim.name}, seed {seed}; seconds")
 
         for claim, seed, error in measure(
             claims,
@@ -179,7 +175,6 @@ def run_claims(args: argparse.Namespace) -> int:
             again=args.again,
             jobs=args.jobs,
             progress=progress,
-            warn=print_message,
         ):
             if isinstance(error, MissingInputError):
                 skipped[claim.name] = str(error)
@@ -199,10 +194,9 @@ def run_claims(args: argparse.Namespace) -> int:
 
 
 def _print_finding(args: argparse.Namespace, claim: Experiment) -> str:
-    from unspool.lab.claim import silent
     from unspool.lab.report import effect_line
 
-    (finding,) = stored_findings(args, [claim], silent)
+    (finding,) = stored_findings(args, [claim])
     if args.json:
         print_json(finding.record())
         return finding.verdict

@@ -13,16 +13,16 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TextIO
 
-from unspool.errors import escape_json, message_line, replace_control_characters
+from unspool.errors import Note, escape_json, message_line, replace_control_characters
 from unspool.io import name_file_in_errors
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress, TaskID
     from rich.text import Text
 
     from unspool.decode.output import Piece
@@ -36,6 +36,10 @@ INTERRUPTED = 128 + int(signal.SIGINT)
 def print_message(message: str) -> None:
     """Print one line to standard error, without control characters that a terminal would obey."""
     print(f"unspool: {message_line(message)}", file=sys.stderr, flush=True)
+
+
+def print_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    print_message(str(message) if category is Note else f"warning: {message}")
 
 
 def print_traceback() -> None:
@@ -307,30 +311,16 @@ def present(measure: Callable[[Namespace], Result | int], args: Namespace) -> in
     return result.status
 
 
-class ProgressBar:
-    """The handle that `progress_bar` yields; without a bar its methods do nothing."""
-
-    def __init__(self, progress: Progress | None = None, task: TaskID | None = None) -> None:
-        self._progress, self._task = progress, task
-
-    def advance(self, count: float = 1) -> None:
-        """Add `count` finished units."""
-        if self._progress is not None and self._task is not None:
-            self._progress.advance(self._task, count)
-
-    def update(self, done: float, total: float | None = None, description: str | None = None) -> None:
-        """Set the finished units, and the total and the text beside the bar if they are given."""
-        if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, completed=done, total=total, description=description)
-
-
 @contextmanager
 def progress_bar(
     total: float | None = None, description: str = "prompts", *, shown: bool = True
-) -> Iterator[ProgressBar]:
-    """Show a progress bar with the remaining time on standard error, if it is a terminal."""
+) -> Iterator[Callable[..., None]]:
+    """Show a progress bar with the remaining time on standard error, if it is a terminal.
+
+    Yields rich's `Progress.update` of the bar, with `advance` or `completed`, `total` and `description`.
+    """
     if not shown or not sys.stderr.isatty():
-        yield ProgressBar()
+        yield lambda **_: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -338,4 +328,4 @@ def progress_bar(
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     # Results are printed to standard output meanwhile: the bar must not capture them.
     with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as progress:
-        yield ProgressBar(progress, progress.add_task(description, total=total))
+        yield partial(progress.update, progress.add_task(description, total=total))

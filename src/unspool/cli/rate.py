@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from unspool.cli.output import Result, Table, check_output, print_message
+from unspool.cli.output import Result, Table, check_output
 from unspool.cli.parser import CommandGroup, add_seed_option, command, number, option, output_option
 from unspool.errors import replace_control_characters
 
@@ -75,7 +75,7 @@ def prepare_set(args: argparse.Namespace) -> Result:
     from unspool.evaluate.rating import prepare
     from unspool.evaluate.text_files import read_systems, shared_prompts
 
-    systems = read_systems(args.outputs, warn=print_message)
+    systems = read_systems(args.outputs)
     ratings = prepare(
         args.output,
         {system.name: system.texts for system in systems},

@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import tomllib
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,35 +43,22 @@ class ConfigFile(argparse.Action):
             parser.error(f"{values}: {error.strerror}")
         except ValueError as error:
             parser.error(f"{values} cannot be read as TOML: {error}")
-        actions = {action.dest: action for action in parser._actions if action.dest not in ("help", "config")}
-        for key, value in settings.items():
-            name = key.replace("-", "_")
-            if name not in actions:
-                parser.error(f"{values}: {config.unknown(key, actions, 'option of serve')}")
-            texts = [f"{key}={value[key]}" for key in value] if isinstance(value, dict) else value
-            try:
-                typed = _typed(actions[name], texts)
-            except (argparse.ArgumentTypeError, TypeError, ValueError) as error:
-                parser.error(f"{values}: {key}: {error}")
-            if name == "models":  # argparse sets positional arguments last
-                namespace.models_of_file = typed
-            elif getattr(namespace, name, None) in (None, [], parser.get_default(name)):
-                setattr(namespace, name, typed)
+        models = settings.pop("models", [])
+        words = [word for key, value in settings.items() for word in _words(key.replace("_", "-"), value)]
+        given = parser.parse_args([*words, *map(str, models)])
+        for name, value in vars(given).items():
+            if getattr(namespace, name, None) == parser.get_default(name):
+                setattr(namespace, name, value)
+        namespace.models_of_file = given.models  # argparse sets positional arguments last
 
 
-def _typed(action: argparse.Action, value: Any) -> Any:
-    """The value of a TOML file as the option's type."""
-    if isinstance(value, list):
-        return [_typed(action, element) for element in value]
-    if action.nargs == 0:
-        if not isinstance(value, bool):
-            raise ValueError(f"{value!r} is not true or false")
-        return value
-    convert: Any = action.type or str
-    converted = convert(str(value))
-    if action.choices is not None and converted not in action.choices:
-        raise ValueError(f"{value!r} is not one of {', '.join(map(str, action.choices))}")
-    return converted
+def _words(key: str, value: Any) -> Iterator[str]:
+    """A setting of a TOML file as words of the command line."""
+    if isinstance(value, dict):
+        value = [f"{name}={value[name]}" for name in value]
+    for each in value if isinstance(value, list) else [value]:
+        if each is not False:
+            yield f"--{key}" if each is True else f"--{key}={each}"
 
 
 def _alias(text: str) -> tuple[str, str]:

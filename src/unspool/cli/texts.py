@@ -6,7 +6,6 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unspool.cli.output import print_message
 from unspool.cli.parser import add_seed_option, number, positive
 from unspool.data.records import Layout
 from unspool.evaluate.text_files import layout_of_run, read_pairs, read_texts
@@ -69,7 +68,7 @@ def given_texts(model: Any, args: argparse.Namespace) -> tuple[list[str] | None,
     layout = text_layout(args)
     if model.is_encoder_decoder:
         return read_pairs(args.text, layout, args.limit)
-    return None, read_texts(args.text, layout, args.limit, warn=print_message)
+    return None, read_texts(args.text, layout, args.limit)
 
 
 def reference_texts(model: Any, args: argparse.Namespace, max_tokens: int) -> Continuations:
@@ -77,4 +76,4 @@ def reference_texts(model: Any, args: argparse.Namespace, max_tokens: int) -> Co
     from unspool.diagnose.evaluation_texts import find_continuations
 
     run, layout = Path(args.model), text_layout(args)
-    return find_continuations(model, run, args.text, args.prompt, max_tokens, layout, warn=print_message)
+    return find_continuations(model, run, args.text, args.prompt, max_tokens, layout)

@@ -6,7 +6,6 @@ probabilities are known; the validation set of the run; text that the model gene
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,8 +20,9 @@ from unspool.data.records import Layout
 from unspool.decode.prompts import ids_of
 from unspool.diagnose.overestimation import Distance, distance, sentences, speaks, true_probabilities
 from unspool.diagnose.softmax_bottleneck import log_probabilities, own_pairs, own_text, rank_limit
+from unspool.errors import note
 from unspool.evaluate.teacher_forcing import Window, encode, fitting, forced, paired, windows
-from unspool.evaluate.text_files import Warn, read_pairs, read_texts, run_recipe, text_records
+from unspool.evaluate.text_files import read_pairs, read_texts, run_recipe, text_records
 from unspool.interfaces import StepModel
 
 TokenPair = tuple[Sequence[int], Sequence[int]]
@@ -77,21 +77,19 @@ def find_windows(
     contexts: int,
     seed: int,
     layout: Layout | None = None,
-    *,
-    warn: Warn = warnings.warn,
 ) -> EvaluationWindows:
     """Find texts with about `contexts` positions: in the file at `path`, for the run, or generated."""
     if model.is_encoder_decoder:
         if path is not None:
             sources, targets = read_pairs(path, layout)
             return EvaluationWindows(str(path), forced(model, targets, sources, cut=True))
-        pairs = _validation_pairs(model, run, warn)
+        pairs = _validation_pairs(model, run)
         if pairs:
             return EvaluationWindows("the run's validation pairs", paired(model, pairs, cut=True))
         return EvaluationWindows("its answers to random words", own_pairs(model, contexts, seed))
     if path is not None:
-        return EvaluationWindows(str(path), forced(model, read_texts(path, layout, warn=warn)))
-    language = find_language(model, run, warn=warn)
+        return EvaluationWindows(str(path), forced(model, read_texts(path, layout)))
+    language = find_language(model, run)
     if language is not None:
         rows = sentences(language, contexts, seed, model.context)
         return EvaluationWindows("sentences of its language", rows, language)
@@ -106,8 +104,6 @@ def find_continuations(
     prompt_tokens: int,
     max_tokens: int,
     layout: Layout | None = None,
-    *,
-    warn: Warn = warnings.warn,
 ) -> Continuations:
     """Find reference texts: in the file at `path`, else the language or validation set of the run.
 
@@ -121,16 +117,16 @@ def find_continuations(
             str(path), [(part.tokens[: part.first], part.tokens[part.first :]) for part in parts]
         )
     if path is not None:
-        rows = encode(model, read_texts(path, layout, warn=warn))
+        rows = encode(model, read_texts(path, layout))
         pieces = _split(rows, prompt_tokens, max_tokens, _bos(model))
         short = sum(len(row) <= prompt_tokens for row in rows)
         if short and pieces:
-            warn(f"{path}: left out {short} of {len(rows)} texts, which end within --prompt {prompt_tokens}")
+            note(f"{path}: left out {short} of {len(rows)} texts, which end within --prompt {prompt_tokens}")
         return Continuations(str(path), pieces)
-    language = None if model.is_encoder_decoder else find_language(model, run, warn=warn)
+    language = None if model.is_encoder_decoder else find_language(model, run)
     if language is not None:
         return Continuations("sentences of its language", [], language)
-    pairs = _validation_pairs(model, run, warn)
+    pairs = _validation_pairs(model, run)
     if not pairs:
         raise ValueError("no text to measure on: give --text, or a run folder that has a validation set")
     if model.is_encoder_decoder:
@@ -147,9 +143,7 @@ def find_prompts(
     prompt_tokens: int,
     max_tokens: int,
     layout: Layout | None = None,
-    *,
     seed: int = 0,
-    warn: Warn = warnings.warn,
 ) -> Continuations:
     """Find `count` prompts to continue.
 
@@ -158,10 +152,10 @@ def find_prompts(
     """
     layout = Layout() if layout is None else layout
     if path is None or model.is_encoder_decoder or layout.document == "file":
-        continuations = find_continuations(model, run, path, prompt_tokens, max_tokens, layout, warn=warn)
+        continuations = find_continuations(model, run, path, prompt_tokens, max_tokens, layout)
         return continuations.take(count, seed)
     pairs: list[TokenPair] = []
-    for index, record in enumerate(text_records(path, layout, count, warn=warn)):
+    for index, record in enumerate(text_records(path, layout, count)):
         try:
             ids = ids_of(model, record.prompt() if record.is_prompt else record.text(), index)
         except ValueError as error:
@@ -171,14 +165,14 @@ def find_prompts(
     return Continuations(str(path), pairs)
 
 
-def find_language(model: StepModel, run: Path, *, warn: Warn = warnings.warn) -> KnownLanguage[Any] | None:
+def find_language(model: StepModel, run: Path) -> KnownLanguage[Any] | None:
     """Return the artificial language that the run learnt word by word; None if it learnt something else."""
-    recipe = run_recipe(run, warn)
+    recipe = run_recipe(run)
     if recipe is None or not isinstance(recipe.data, LanguageData):
         return None
     if speaks(model, recipe.data.known):
         return recipe.data.known
-    warn("the model is not compared with the truth: its tokens are not the words of the language")
+    note("the model is not compared with the truth: its tokens are not the words of the language")
     return None
 
 
@@ -200,14 +194,14 @@ def _split(
     return [(piece[:prompt_tokens], piece[prompt_tokens:]) for piece in pieces if len(piece) > prompt_tokens]
 
 
-def _validation_pairs(model: Any, run: Path, warn: Warn) -> list[tuple[list[int], list[int]]]:
-    recipe = run_recipe(run, warn)
+def _validation_pairs(model: Any, run: Path) -> list[tuple[list[int], list[int]]]:
+    recipe = run_recipe(run)
     if recipe is None:
         return []
     try:
         batches = prepare(recipe.data, model.tokenizer, recipe.batches, recipe.seed, run / "data").valid
     except (OSError, ValueError) as error:
-        warn(f"cannot read the run's pairs: {error}")
+        note(f"cannot read the run's pairs: {error}")
         return []
     return list(_rows(batches))
 

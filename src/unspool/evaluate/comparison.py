@@ -6,49 +6,39 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from math import isfinite, nan
+from statistics import fmean
+from typing import Any
 
 from unspool import decode
+from unspool.decode.output import Output
 from unspool.errors import replace_control_characters
-from unspool.evaluate.diversity import distinct_n, rep_n, seq_rep_n
+from unspool.evaluate.diversity import distinct_n, seq_rep_n
 
 
-@dataclass(frozen=True)
-class Answer:
-    """The output of one decoder for one prompt."""
+def loop_period(output: Output) -> int | None:
+    """Return the period of the loop at the end of a text, without EOS; None without a loop."""
+    loop = decode.find_loop(output.tokens[:-1] if output.finish_reason == "eos" else output.tokens)
+    return None if loop is None else loop.period
 
-    text: str
-    tokens: tuple[int, ...]
-    logps: tuple[float, ...]
-    """log p of each token under the model, before any transform."""
-    finish_reason: str
 
-    @property
-    def mean_logp(self) -> float:
-        """Mean log p of a token, in nats; NaN for an empty text."""
-        return sum(self.logps) / len(self.logps) if self.logps else nan
+def loops_approximately(output: Output) -> bool:
+    """Whether most of the last words repeat, exactly or nearly."""
+    return decode.find_approximate_loop(output.text or output.tokens) is not None
 
-    @property
-    def loop(self) -> int | None:
-        """Period of the loop at the end of the text, without EOS; None without a loop."""
-        loop = decode.find_loop(self.tokens[:-1] if self.finish_reason == "eos" else self.tokens)
-        return None if loop is None else loop.period
 
-    @property
-    def loops_approximately(self) -> bool:
-        """Whether most of the last words repeat, exactly or nearly."""
-        return decode.find_approximate_loop(self.text or self.tokens) is not None
-
-    def measures(self) -> dict[str, float | int | None]:
-        """Return all measures of this text by name."""
-        return {
-            "mean_logp": self.mean_logp,
-            "rep_4": rep_n(self.tokens, 4),
-            "distinct_1": distinct_n([self.tokens], 1),
-            "distinct_2": distinct_n([self.tokens], 2),
-            "loop": self.loop,
-            "approximate_loop": self.loops_approximately,
-            "length": len(self.tokens),
-        }
+def measures(*outputs: Output) -> dict[str, Any]:
+    """Return the measures of texts together by name; rep-4 is a mean over texts."""
+    tokens, logps = (
+        [output.tokens for output in outputs],
+        [logp for output in outputs for logp in output.logps],
+    )
+    return {
+        "mean_logp": sum(logps) / len(logps) if logps else nan,
+        "rep_4": seq_rep_n(tokens, 4),
+        "distinct_1": distinct_n(tokens, 1),
+        "distinct_2": distinct_n(tokens, 2),
+        "length": sum(map(len, tokens)) / len(tokens),
+    }
 
 
 @dataclass(frozen=True)
@@ -58,44 +48,35 @@ class DecoderRow:
     decoder: str
     spec: str
     """The decoder as a string for `unspool.parse`."""
-    answers: tuple[Answer, ...]
+    outputs: tuple[Output, ...]
     """One per prompt."""
     seconds: float
     """Total time."""
 
-    def measures(self) -> dict[str, float]:
-        """Return all measures of the answers together by name; rep-4 is a mean over answers."""
-        tokens = [answer.tokens for answer in self.answers]
-        logps = [logp for answer in self.answers for logp in answer.logps]
-        return {
-            "mean_logp": sum(logps) / len(logps) if logps else nan,
-            "rep_4": seq_rep_n(tokens, 4),
-            "distinct_1": distinct_n(tokens, 1),
-            "distinct_2": distinct_n(tokens, 2),
-            "length": sum(map(len, tokens)) / len(tokens),
-            "tokens_per_second": sum(map(len, tokens)) / self.seconds,
-        }
+    @property
+    def speed(self) -> float:
+        """Tokens per second."""
+        return sum(len(output.tokens) for output in self.outputs) / self.seconds
 
     def cells(self) -> tuple[str, ...]:
         """Return log p, rep-4, distinct-1, distinct-2, loops, length and tokens/s as cells of a table."""
-        *shares, length, speed = self.measures().values()
-        return (*(f"{share:.2f}" for share in shares), self.loop_words, f"{length:.0f}", f"{speed:.1f}")
-
-    @property
-    def loops(self) -> list[int]:
-        """Periods of the answers that end in a loop."""
-        return [answer.loop for answer in self.answers if answer.loop is not None]
+        *shares, length = measures(*self.outputs).values()
+        return (*(f"{share:.2f}" for share in shares), self.loop_words, f"{length:.0f}", f"{self.speed:.1f}")
 
     @property
     def loop_words(self) -> str:
-        """Loops for a table cell: "–", the period of a single answer, or "loops/answers +approximate≈"."""
-        approximate = sum(answer.loop is None and answer.loops_approximately for answer in self.answers)
-        if len(self.answers) == 1:
-            return str(self.loops[0]) if self.loops else "≈" if approximate else "–"
-        if not self.loops and not approximate:
+        """Loops for a table cell: "–", the period of a single text, or "loops/texts +approximate≈"."""
+        periods = [loop_period(output) for output in self.outputs]
+        loops = [period for period in periods if period is not None]
+        near = sum(
+            period is None and loops_approximately(output)
+            for period, output in zip(periods, self.outputs, strict=True)
+        )
+        if not loops and not near:
             return "–"
-        exact = f"{len(self.loops)}/{len(self.answers)}"
-        return f"{exact} +{approximate}≈" if approximate else exact
+        if len(periods) == 1:
+            return str(loops[0]) if loops else "≈"
+        return f"{len(loops)}/{len(periods)}" + f" +{near}≈" * bool(near)
 
 
 WIDTH, HEIGHT = 320, 84
@@ -124,7 +105,6 @@ blockquote { margin: .5rem 0 1rem; padding-inline-start: .8rem; border-inline-st
 article { border: 1px solid var(--line); border-radius: 6px; padding: .8rem; min-width: 0; }
 article p { white-space: pre-wrap; margin: .6rem 0 0; }
 figure { margin: .5rem 0 0; } svg { width: 100%; height: auto; display: block; }
-.wide svg { min-width: 34rem; }
 svg text { fill: var(--soft); font: 10px system-ui, sans-serif; }
 svg .axis { stroke: var(--line); } .badge { color: var(--loop); font-weight: 600; }
 """
@@ -140,7 +120,7 @@ def html_report(
 
     `faults` explains why decoders are missing from the rows.
     """
-    logps = [logp for row in rows for answer in row.answers for logp in answer.logps]
+    logps = [logp for row in rows for output in row.outputs for logp in output.logps]
     floor = min([-1.0, *filter(isfinite, logps)])
     facts = " · ".join(f"{_plain(name)} <code>{_plain(str(value))}</code>" for name, value in about.items())
     return f"""<!doctype html>
@@ -154,8 +134,6 @@ def html_report(
 <p class="soft">{facts}</p>
 {_table(rows)}
 {_faults(faults or {})}
-<h2>Repetition</h2>
-{_bars(rows)}
 {_index(prompts)}
 {"".join(_section(rows, number, prompts, floor) for number in range(len(prompts)))}
 </html>
@@ -187,26 +165,8 @@ def _table(rows: Sequence[DecoderRow]) -> str:
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>'
 
 
-def _bars(rows: Sequence[DecoderRow]) -> str:
-    left, step = 260, 22
-    values = [(row.decoder, row.measures()["rep_4"]) for row in rows]
-    bars = "".join(
-        f'<text x="{left - 8}" y="{index * step + 15}" text-anchor="end">{_plain(_clip(name, 44))}</text>'
-        f'<rect x="{left}" y="{index * step + 4}" width="{value * 560:.1f}" height="{step - 8}" '
-        f'fill="{_colour(index)}"/>'
-        f'<text x="{left + value * 560 + 6:.1f}" y="{index * step + 15}">{value:.2f}</text>'
-        for index, (name, value) in enumerate(values)
-    )
-    height = len(rows) * step + 4
-    return (
-        f'<figure><div class="wide"><svg viewBox="0 0 860 {height}" role="img" aria-label="rep-4 by decoder">'
-        f'<line class="axis" x1="{left}" y1="0" x2="{left}" y2="{height}"/>{bars}</svg></div>'
-        "<figcaption>rep-4: share of the 4-grams of a text that occurred before in it.</figcaption></figure>"
-    )
-
-
 def _section(rows: Sequence[DecoderRow], number: int, prompts: Sequence[str], floor: float) -> str:
-    cards = "".join(_card(row, index, row.answers[number], floor) for index, row in enumerate(rows))
+    cards = "".join(_card(row, index, row.outputs[number], floor) for index, row in enumerate(rows))
     back = '<a href="#prompts">all prompts</a>' if len(prompts) > 1 else ""
     return (
         f'<h2 id="prompt-{number + 1}">Prompt {number + 1}{back}</h2>\n'
@@ -214,36 +174,39 @@ def _section(rows: Sequence[DecoderRow], number: int, prompts: Sequence[str], fl
     )
 
 
-def _card(row: DecoderRow, index: int, answer: Answer, floor: float) -> str:
-    loop = "" if answer.loop is None else f' <span class="badge">loop of {answer.loop}</span>'
-    if answer.loop is None and answer.loops_approximately:
-        loop = ' <span class="badge">approximate loop</span>'
+def _card(row: DecoderRow, index: int, output: Output, floor: float) -> str:
+    period, loop = loop_period(output), ""
+    if period is not None or loops_approximately(output):
+        loop = "approximate loop" if period is None else f"loop of {period}"
+        loop = f' <span class="badge">{loop}</span>'
     return (
-        f"<article>{_name(row, index)}{loop}\n{_curve(answer, index, floor)}\n"
-        f'<p dir="auto">{_plain(answer.text)}</p><p class="soft">{_count(len(answer.tokens), "token")}, '
-        f"ended by {_plain(answer.finish_reason)}</p></article>\n"
+        f"<article>{_name(row, index)}{loop}\n{_curve(output, index, floor)}\n"
+        f'<p dir="auto">{_plain(output.text)}</p><p class="soft">{_count(len(output.tokens), "token")}, '
+        f"ended by {_plain(output.finish_reason)}</p></article>\n"
     )
 
 
-def _curve(answer: Answer, index: int, floor: float) -> str:
+def _curve(output: Output, index: int, floor: float) -> str:
     """Return a plot of log p of every token, from `floor` to 0, with its mean; "" for an empty text."""
-    if not answer.logps:
+    if not output.logps:
         return ""
-    x = [28 + (WIDTH - 32) * (i + 0.5) / len(answer.logps) for i in range(len(answer.logps))]
-    y = [_height(logp, floor) for logp in answer.logps]
-    colour, mean = _colour(index), _height(answer.mean_logp, floor)
-    points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
-    line = f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.4"/>'
-    if len(x) == 1:  # a line needs two points
-        line = f'<circle cx="{x[0]:.1f}" cy="{y[0]:.1f}" r="2.5" fill="{colour}"/>'
+    mean_logp, step = fmean(output.logps), (WIDTH - 32) / len(output.logps)
+    colour, mean = _colour(index), _height(mean_logp, floor)
+    # Two points for each token, because a line needs two.
+    points = " ".join(
+        f"{28 + step * (i + side):.1f},{_height(logp, floor):.1f}"
+        for i, logp in enumerate(output.logps)
+        for side in (0.3, 0.7)
+    )
     return (
         f'<figure><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="log-probability of every token">'
         f'<line class="axis" x1="28" y1="6" x2="{WIDTH}" y2="6"/>'
         '<text x="24" y="9" text-anchor="end">0</text>'
         f'<text x="24" y="{HEIGHT - 4}" text-anchor="end">{floor:.0f}</text>'
         f'<line x1="28" y1="{mean:.1f}" x2="{WIDTH}" y2="{mean:.1f}" stroke="{colour}" '
-        f'stroke-dasharray="3 3" opacity=".6"/>{line}</svg>'
-        f"<figcaption>log p of each token; mean {answer.mean_logp:.2f}</figcaption></figure>"
+        'stroke-dasharray="3 3" opacity=".6"/>'
+        f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.4"/></svg>'
+        f"<figcaption>log p of each token; mean {mean_logp:.2f}</figcaption></figure>"
     )
 
 

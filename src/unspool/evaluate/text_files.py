@@ -1,22 +1,20 @@
 """Read texts, source–target pairs and system outputs from files.
 
-`unspool.data.records` defines the file formats. Notes about a file are passed to `warn`.
+`unspool.data.records` defines the file formats. Notes about a file are warnings.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unspool.data.records import Layout, Record, read_records
+from unspool.errors import note
 
 if TYPE_CHECKING:
     from unspool.training import Recipe
-
-Warn = Callable[[str], object]
 
 
 @dataclass(frozen=True)
@@ -29,9 +27,7 @@ class SystemOutputs:
     """None if the file does not contain prompts."""
 
 
-def read_systems(
-    files: Sequence[str], layout: Layout | None = None, *, warn: Warn = warnings.warn
-) -> list[SystemOutputs]:
+def read_systems(files: Sequence[str], layout: Layout | None = None) -> list[SystemOutputs]:
     """Read one system from each PATH or NAME=PATH; the default name is the file name without its suffix."""
     systems: dict[str, SystemOutputs] = {}
     for file in files:
@@ -45,13 +41,11 @@ def read_systems(
             raise ValueError(
                 f"two systems are called {label!r}: name them, as in ours={path} theirs=other/{path.name}"
             )
-        systems[label] = read_outputs(path, label, layout, warn=warn)
+        systems[label] = read_outputs(path, label, layout)
     return list(systems.values())
 
 
-def read_outputs(
-    path: Path, name: str | None = None, layout: Layout | None = None, *, warn: Warn = warnings.warn
-) -> SystemOutputs:
+def read_outputs(path: Path, name: str | None = None, layout: Layout | None = None) -> SystemOutputs:
     """Read the outputs in one file, with their prompts if it contains them."""
     records = read_records(path, layout, keep_blank=True)
     texts = tuple(record.output() for record in records)
@@ -65,7 +59,7 @@ def read_outputs(
     if not any(text.strip() for text in texts):
         raise ValueError(f"{path}: all {len(texts)} outputs are empty")
     if len(texts) > 1 and all(record.is_plain and "\t" in record.content for record in records):
-        warn(f"{path}: every line has a tab and is read as one text; name the file .tsv if it holds pairs")
+        note(f"{path}: every line has a tab and is read as one text; name the file .tsv if it holds pairs")
     prompts = tuple(map(_prompt_string, with_prompt)) if with_prompt else None
     return SystemOutputs(path.stem if name is None else name, texts, prompts)
 
@@ -101,23 +95,19 @@ def _prompt_string(record: Record) -> str:
     return prompt
 
 
-def text_records(
-    path: Path, layout: Layout | None = None, limit: int | None = None, *, warn: Warn = warnings.warn
-) -> list[Record]:
-    """Read the first `limit` records of a file; note that a plain file is read line by line."""
+def text_records(path: Path, layout: Layout | None = None, limit: int | None = None) -> list[Record]:
+    """Read the first `limit` records of a file; warn that a plain file is read line by line."""
     records = read_records(path, layout)
     if not records:
         raise ValueError(f"{path}: the file contains no text")
     if len(records) > 1 and all(record.is_plain for record in records):
-        warn(f"{path}: {len(records)} texts, one a line (--document file reads the file as one text)")
+        note(f"{path}: {len(records)} texts, one a line (--document file reads the file as one text)")
     return records[:limit]
 
 
-def read_texts(
-    path: Path, layout: Layout | None = None, limit: int | None = None, *, warn: Warn = warnings.warn
-) -> list[str]:
+def read_texts(path: Path, layout: Layout | None = None, limit: int | None = None) -> list[str]:
     """Read the first `limit` texts of a file."""
-    return [record.text() for record in text_records(path, layout, limit, warn=warn)]
+    return [record.text() for record in text_records(path, layout, limit)]
 
 
 def read_pairs(
@@ -132,13 +122,12 @@ def read_pairs(
 
 def layout_of_run(folder: Path) -> Layout:
     """Return the layout of a run's training files; the default layout if `folder` is not a run."""
-    # An unreadable recipe is reported by the code that needs it.
-    recipe = run_recipe(folder, lambda _: None)
+    recipe = run_recipe(folder)
     return Layout() if recipe is None else layout_of(recipe.data)
 
 
-def run_recipe(folder: Path, warn: Warn) -> Recipe | None:
-    """Return the recipe of a run; None if the folder has none that can be read."""
+def run_recipe(folder: Path) -> Recipe | None:
+    """Return the recipe of a run; None without one, or, with a warning, if it cannot be read."""
     from unspool.training import read_recipe
 
     path = folder / "recipe.toml"
@@ -147,7 +136,7 @@ def run_recipe(folder: Path, warn: Warn) -> Recipe | None:
     try:
         return read_recipe(path)
     except ValueError as error:
-        warn(f"cannot read the run's recipe: {error}")
+        note(f"cannot read the run's recipe: {error}")
         return None
 
 

@@ -48,7 +48,7 @@ DEGENERATION = "Finlayson et al. 2024, Closing the Curious Case of Neural Text D
 
 
 def silent(*_: object) -> None:
-    """Ignore progress or warnings."""
+    """Ignore progress."""
 
 
 def tracked(todo: Iterable[T], progress: Progress) -> Iterator[T]:

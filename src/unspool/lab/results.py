@@ -10,7 +10,7 @@ import json
 import math
 import os
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from unspool.config import build
+from unspool.errors import note
 from unspool.io import cache_folder, new_file
-from unspool.lab.claim import FIRST_SEED, Check, Claim, Experiment, Numbers, Verdict, silent
+from unspool.lab.claim import FIRST_SEED, Check, Claim, Experiment, Numbers, Verdict
 from unspool.lab.dependencies import code_version
 from unspool.lab.inference import Effect, t_interval
 from unspool.lab.inputs import described
@@ -64,15 +65,7 @@ def write(folder: Path, result: Result) -> Path:
     return path
 
 
-def read(
-    folder: Path,
-    claim: Experiment,
-    seed: int,
-    quick: bool,
-    *,
-    warn: Callable[[str], None],
-    older: bool = False,
-) -> Result | None:
+def read(folder: Path, claim: Experiment, seed: int, quick: bool, *, older: bool = False) -> Result | None:
     """Read a result; None if it is missing, or, with a warning, damaged.
 
     `older` accepts the newest result of older code or an older plan if there is none of the current.
@@ -87,7 +80,7 @@ def read(
     except FileNotFoundError:
         return None
     except ValueError as error:
-        warn(f"{path} is damaged ({error}): ignored")
+        note(f"{path} is damaged ({error}): ignored")
         return None
     return result if older or quick or result.data == described(claim.needs) else None
 
@@ -216,13 +209,12 @@ def findings(
     *,
     folder: Path,
     quick: bool = False,
-    warn: Callable[[str], None] = silent,
 ) -> list[Finding]:
     """Read results from a folder: those of the current code, or else stale ones. Default: all seeds."""
     found = []
     for claim in claims:
         chosen = claim.default_seeds(quick) if seeds is None else seeds
-        each = (read(folder, claim, seed, quick, warn=warn, older=True) for seed in chosen)
+        each = (read(folder, claim, seed, quick, older=True) for seed in chosen)
         results = tuple(it for it in each if it is not None)
         found.append(confirm(Finding(claim, results), folder))
     return found
@@ -230,7 +222,7 @@ def findings(
 
 def confirm(finding: Finding, folder: Path) -> Finding:
     """Return the finding with the code of the newest quick run in the folder, if its numbers agree."""
-    now = read(folder, finding.claim, FIRST_SEED, True, warn=silent)
+    now = read(folder, finding.claim, FIRST_SEED, True)
     probes = [it.probe for it in finding.results if it.probe]
     is_one = len({it.code for it in finding.results}) == 1
     same = now and probes and is_one and agree(probes[0], now.numbers)

@@ -32,7 +32,6 @@ def run(
     again: bool = False,
     jobs: int = 1,
     progress: Callable[[Experiment, int, float], None] = silent,
-    warn: Callable[[str], None] = silent,
 ) -> Iterator[tuple[Experiment, int, Exception | None]]:
     """Measure every claim with every seed and save the results; `again` repeats known ones.
 
@@ -43,7 +42,7 @@ def run(
     (folder / ".writable").unlink(missing_ok=True)
     todo = []
     for claim, seed in pairs(claims, seeds, quick):
-        if again or read(folder, claim, seed, quick, warn=warn) is None:
+        if again or read(folder, claim, seed, quick) is None:
             todo.append((claim, seed))
         else:
             progress(claim, seed, 1.0)
@@ -70,7 +69,7 @@ def pairs(
 
 def estimated_seconds(folder: Path, claim: Experiment, seed: int, quick: bool) -> float:
     """Return the processor time of the last measurement, or an estimate."""
-    known = read(folder, claim, seed, quick, warn=silent, older=True)
+    known = read(folder, claim, seed, quick, older=True)
     return known.seconds if known else QUICK_SECONDS if quick else SECONDS
 
 

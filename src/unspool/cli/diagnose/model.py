@@ -152,9 +152,7 @@ def bottleneck(args: argparse.Namespace) -> Result:
     model = load_model(args)
     contexts = args.contexts or fitting_contexts(model)
     try:
-        texts = find_windows(
-            model, Path(args.model), args.text, contexts, args.seed, text_layout(args), warn=print_message
-        )
+        texts = find_windows(model, Path(args.model), args.text, contexts, args.seed, text_layout(args))
         result = measure(model, texts.windows, contexts)
         truth = texts.distance_to_truth(model, contexts)
     except ValueError as error:

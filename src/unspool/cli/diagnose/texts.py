@@ -98,7 +98,6 @@ def loops(args: argparse.Namespace) -> Result:
         args.prompt + 8,
         text_layout(args),
         seed=args.seed,
-        warn=print_message,
     )
     prompts = [prompt for prompt, _ in texts.pairs]
     result = loop_rates(model, prompts, decoders, max_new_tokens=args.max_new_tokens, seed=args.seed)
@@ -360,7 +359,7 @@ def match_thresholds(args: argparse.Namespace) -> Result:
 
     model = load_model(args)
     sources, texts = given_texts(model, args)
-    with progress_bar(description="tokens") as bar:
+    with progress_bar(description="tokens") as update:
         try:
             matches = thresholds(
                 model,
@@ -370,7 +369,7 @@ def match_thresholds(args: argparse.Namespace) -> Result:
                 rank=args.rank,
                 basis_tokens=args.basis_tokens,
                 context=args.context,
-                progress=bar.update,
+                progress=lambda done, total: update(completed=done, total=total),
             )
         except ValueError as error:
             raise ValueError(f"{args.text}: {error}") from error
