@@ -18,7 +18,12 @@ import unspool as us
 from bat.strictness import kept_tokens
 from unspool.basis import BasisTest
 from unspool.data.known_languages import ZipfMarkov
-from unspool.diagnose.matched_thresholds import BasisCriticals, Positions, StrictestSettings, criteria
+from unspool.diagnose.matched_thresholds import (
+    BasisCriticals,
+    StrictestSettings,
+    criteria,
+    critical_settings,
+)
 from unspool.evaluate.exact_support import support
 from unspool.lab.small_models import sample_contexts, train_narrow, trigram_contexts
 
@@ -45,14 +50,14 @@ def language_support(
     context_C2, true_CV = sample_contexts(language, contexts, seed)
     logp_NV, logp_CV = model(context_N2), model(context_C2)
     test = BasisTest(model.head.weight.detach(), WIDTH)
-    positions, found = Positions(logp_NV, token_N), {}
+    settings, found = critical_settings(logp_NV, token_N), {}
     with threadpool_limits(1):
         basis = BasisCriticals(test, WIDTH, shares, len(token_N))
-        basis.extend(positions)
+        basis.extend(logp_NV, token_N)
         matches = [it for share in shares for it in basis.matches(share)]
-        for criterion, critical in criteria(None).items():
+        for name, criterion in criteria(None).items():
             collector = StrictestSettings(criterion, shares, len(token_N))
-            collector.extend(critical(positions).tolist())
+            collector.extend(settings[name].tolist())
             matches += [collector.match(share) for share in shares]
         for it in matches:
             if it.sampler in samplers:

@@ -5,7 +5,7 @@ import torch
 import unspool as us
 from unspool.basis import BasisTest
 from unspool.decode.picks import EtaTau, NucleusTau
-from unspool.diagnose.matched_thresholds import RTOL, BasisCriticals, Positions, basis_criteria
+from unspool.diagnose.matched_thresholds import RTOL, BasisCriticals, basis_criteria
 
 W = torch.tensor([[0.55], [0.71], [0.29]])
 LOGP = (2.55 * W[:, 0]).log_softmax(-1)  # p = 0.331, 0.498, 0.171
@@ -20,7 +20,7 @@ def test_the_worked_example_by_hand():
     critical = 1 - 1 / grown[0], 1 - 1 / grown[1]
     assert critical == pytest.approx((0.425, 0.575), abs=1e-3)
     collected = BasisCriticals(BasisTest(W), None, [0.0, 0.34, 0.67], 3)
-    collected.extend(Positions(LOGP.expand(3, 3), torch.arange(3)))
+    collected.extend(LOGP.expand(3, 3), torch.arange(3))
     none, one, two = ({m.sampler: m for m in collected.matches(share)} for share in (0.0, 0.34, 0.67))
     assert none["BA-ε"].setting < critical[0]
     assert critical[0] * (1 - RTOL) < one["BA-ε"].setting < critical[1]
@@ -42,7 +42,7 @@ def test_a_setting_rejects_the_share_it_was_matched_to(places, share):
     matrix, logp_NV, token_N = places
     test = BasisTest(matrix, 3)
     collected = BasisCriticals(test, 3, [share, 0.01], len(token_N))
-    collected.extend(Positions(logp_NV, token_N))
+    collected.extend(logp_NV, token_N)
     for match, rule in zip(
         collected.matches(share), (lambda t: us.decode.ConstantTau(t), EtaTau, NucleusTau), strict=True
     ):
@@ -59,7 +59,7 @@ def test_probable_tokens_are_not_tested(places):
     matrix, logp_NV, token_N = places
     few, many = (BasisCriticals(BasisTest(matrix, 3), 3, [share], len(token_N)) for share in (0.01, 0.2))
     for collected in (few, many):
-        collected.extend(Positions(logp_NV, token_N))
+        collected.extend(logp_NV, token_N)
     assert few.tested < many.tested < len(token_N)
 
 

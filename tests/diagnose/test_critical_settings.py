@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 import unspool as us
-from unspool.diagnose.matched_thresholds import CRITERIA, Positions, criteria, eta_of
+from unspool.diagnose.matched_thresholds import CRITERIA, criteria, critical_settings, eta_of
 
 P = [0.5, 0.2, 0.2, 0.1]
 H = -(0.5 * log(0.5) + 0.4 * log(0.2) + 0.1 * log(0.1))
@@ -13,8 +13,9 @@ H = -(0.5 * log(0.5) + 0.4 * log(0.2) + 0.1 * log(0.1))
 
 def critical(logp_V, width=None):
     """{name: the critical setting of every token of one distribution}."""
-    at = Positions(logp_V.expand(len(logp_V), -1), torch.arange(len(logp_V)))
-    return {criterion.name: rule(at).tolist() for criterion, rule in criteria(width).items()}
+    found = critical_settings(logp_V.expand(len(logp_V), -1), torch.arange(len(logp_V)), width)
+    assert list(found) == list(criteria(width))
+    return {name: settings.tolist() for name, settings in found.items()}
 
 
 def test_by_hand():
@@ -44,15 +45,15 @@ def test_eta_is_inverted(threshold, entropy):
 
 
 def made(name, setting):
-    (transform,) = us.parse(next(c for c in criteria(3) if c.name == name).decoder(setting)).transforms
+    (transform,) = us.parse(criteria(3)[name].decoder(setting)).transforms
     return transform
 
 
 @settings(deadline=None)
-@given(st.lists(st.integers(0, 12), min_size=5, max_size=9), st.sampled_from([c.name for c in criteria(3)]))
+@given(st.lists(st.integers(0, 12), min_size=5, max_size=9), st.sampled_from([*criteria(3)]))
 def test_a_token_survives_exactly_up_to_its_critical_setting(levels, name):
     logp_V = (torch.tensor(levels) * 0.37 + torch.arange(len(levels)) * 0.001).log_softmax(-1)
-    criterion = next(c for c in criteria(3) if c.name == name)
+    criterion = criteria(3)[name]
     most = len(levels) if criterion.is_integer else float("inf") if name in ("kappa", "top-nσ") else 1.0
     for token, setting in enumerate(critical(logp_V, width=3)[name]):
         stricter, looser = (1.01, 0.99) if criterion.is_rising else (0.99, 1.01)
@@ -65,17 +66,17 @@ def test_a_token_survives_exactly_up_to_its_critical_setting(levels, name):
 
 
 def test_the_kappa_rule_needs_a_width():
-    assert "kappa" not in {criterion.name for criterion in criteria(None)}
+    assert "kappa" not in criteria(None)
     assert len(criteria(5)) == len(CRITERIA) + 1
 
 
 def test_decoders_can_be_parsed():
-    for criterion in criteria(16):
+    for criterion in criteria(16).values():
         assert us.parse(criterion.decoder(1.0))
 
 
 def test_a_setting_is_short_but_never_rounded_to_the_loosest():
-    top_p = next(criterion for criterion in CRITERIA if criterion.name == "top-p")
+    top_p = criteria(None)["top-p"]
     assert top_p.decoder(0.123456789) == "Sample(TopP(0.123457))"
     assert top_p.decoder(0.99999999) == "Sample(TopP(0.99999999))"
     assert top_p.decoder(1.0) == "Sample(TopP(1))"
@@ -85,8 +86,7 @@ def test_typical_at_a_setting_near_one_rejects_the_share_that_it_was_found_for()
     dice = torch.Generator().manual_seed(0)
     logp_NV = (4 * torch.randn(200, 2048, generator=dice)).log_softmax(-1)
     token_N = torch.randint(2048, (200,), generator=dice)
-    rule = next(rule for criterion, rule in CRITERIA.items() if criterion.name == "typical")
-    setting = float(rule(Positions(logp_NV, token_N)).quantile(0.65))
+    setting = float(critical_settings(logp_NV, token_N)["typical"].quantile(0.65))
     assert setting > 0.99999
     kept_NV = us.survivors(us.Typical(setting), logp_NV)
     share = 1 - float(kept_NV.gather(1, token_N[:, None]).double().mean())

@@ -8,7 +8,7 @@ import torch
 
 import unspool as us
 from unspool.decode.transforms import TRANSFORMS, Truncation
-from unspool.diagnose.matched_thresholds import Positions, criteria
+from unspool.diagnose.matched_thresholds import criteria, critical_settings
 
 WIDTH = 3
 
@@ -28,11 +28,11 @@ def mismatches(known, listed, left_out):
 
 
 def rules_with_a_critical_setting():
-    """{name of the transform: its criterion and the function of critical settings}."""
+    """{name of the transform: its criterion}."""
     found = {}
-    for criterion, critical in criteria(WIDTH).items():
+    for criterion in criteria(WIDTH).values():
         (rule,) = us.parse(criterion.decoder(1)).transforms
-        found[type(rule).__name__] = criterion, critical
+        found[type(rule).__name__] = criterion
     return found
 
 
@@ -67,10 +67,10 @@ SOME = {
 
 @pytest.mark.parametrize("name", sorted(rules_with_a_critical_setting()))
 def test_the_critical_settings_reject_what_the_transform_cuts(name):
-    criterion, critical = rules_with_a_critical_setting()[name]
+    criterion = rules_with_a_critical_setting()[name]
     (rule,) = us.parse(criterion.decoder(SOME[name])).transforms
     assert type(rule).__name__ == name
     for logp_V in logp():
         every = torch.arange(len(logp_V))
-        critical_V = critical(Positions(logp_V.expand(len(logp_V), -1), every))
+        critical_V = critical_settings(logp_V.expand(len(logp_V), -1), every, WIDTH)[criterion.name]
         assert torch.equal(criterion.rejects(SOME[name], critical_V), ~rule.keeps(logp_V[None])[0])

@@ -24,11 +24,10 @@ papers.bib: hewitt2022truncation, finlayson2024closing
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from heapq import heappush, heappushpop
-from math import inf, isinf
+from math import inf, isinf, nan
 from typing import Literal
 
 import torch
@@ -76,77 +75,10 @@ class Criterion:
         return self.spec.format(repr(setting) if float(short) == self.loosest != setting else short)
 
 
-Critical = Callable[["Positions"], Tensor]
-
-
-@dataclass(frozen=True)
-class Positions:
-    """The model's distributions at N positions, the tokens there, and derived quantities."""
-
-    logp_NV: Tensor
-    token_N: Tensor
-
-    @cached_property
-    def p_NV(self) -> Tensor:
-        """Probabilities in float64."""
-        return self.logp_NV.double().exp()
-
-    @cached_property
-    def logp_N1(self) -> Tensor:
-        """log p of the tokens."""
-        return self.logp_NV.gather(1, self.token_N[:, None])
-
-    @cached_property
-    def p_N(self) -> Tensor:
-        """p of the tokens."""
-        return self.logp_N1[:, 0].double().exp()
-
-    @cached_property
-    def best_N(self) -> Tensor:
-        """Largest log p of each row."""
-        return self.logp_NV.amax(dim=-1)
-
-    @cached_property
-    def is_best_N(self) -> Tensor:
-        """Whether the token is the most probable one."""
-        return self.logp_N1[:, 0] >= self.best_N
-
-    @cached_property
-    def entropy_N(self) -> Tensor:
-        """H in nats."""
-        return -(self.p_NV * self.logp_NV.clamp(min=torch.finfo(self.logp_NV.dtype).min)).sum(dim=-1)
-
-
-def _mass(positions: Positions, which_NV: Tensor) -> Tensor:
-    return (positions.p_NV * which_NV).sum(dim=-1) / positions.p_NV.sum(dim=-1)
-
-
-def _mass_before(positions: Positions) -> Tensor:
-    """Mass ranked before y; among equals the lower id ranks first."""
-    first_NV = (
-        torch.arange(positions.logp_NV.shape[1], device=positions.logp_NV.device) < positions.token_N[:, None]
-    )
-    tied_NV = positions.logp_NV == positions.logp_N1
-    return _mass(positions, (positions.logp_NV > positions.logp_N1) | (tied_NV & first_NV))
-
-
-def _mass_more_typical(positions: Positions) -> Tensor:
-    # Use the precision of the transform, so that equal distances stay equal.
-    entropy_N1 = -(positions.logp_NV * positions.logp_NV.exp()).nansum(dim=-1, keepdim=True)
-    distance_NV = (-positions.logp_NV - entropy_N1).abs()
-    return _mass(positions, distance_NV < distance_NV.gather(1, positions.token_N[:, None]))
-
-
-def _sigmas_below_best(positions: Positions) -> Tensor:
-    below_NV = (positions.best_N[:, None] - positions.logp_NV).double()
-    there_NV = below_NV < inf
-    size_N = there_NV.sum(dim=-1)
-    below_NV = below_NV.masked_fill(~there_NV, 0)
-    mean_N = below_NV.sum(dim=-1) / size_N
-    sigma_N = (below_NV.square().sum(dim=-1) / size_N - mean_N.square()).clamp(min=0).sqrt()
-    return ((positions.best_N - positions.logp_N1[:, 0]).double() / sigma_N).masked_fill(
-        positions.is_best_N, 0.0
-    )
+def entropy(logp_NV: Tensor) -> Tensor:
+    """Return H of each row in nats, in float64."""
+    entropy_N: Tensor = torch.special.entr(logp_NV.double().exp()).sum(dim=-1)
+    return entropy_N
 
 
 def eta_of(threshold_N: Tensor, entropy_N: Tensor) -> Tensor:
@@ -154,39 +86,57 @@ def eta_of(threshold_N: Tensor, entropy_N: Tensor) -> Tensor:
     return torch.maximum(threshold_N, (threshold_N * entropy_N.exp()).square())
 
 
-def _kappa(width: int, positions: Positions) -> Tensor:
-    scaled_N = (log_kappa(positions.logp_NV, width + 1)[:, 0] + positions.logp_N1[:, 0]).double().exp()
-    return scaled_N.masked_fill(positions.is_best_N, inf)
+def critical_settings(logp_NV: Tensor, token_N: Tensor, width: int | None = None) -> dict[str, Tensor]:
+    """Return for each criterion the strictest settings that keep the tokens; κ needs the model's width."""
+    logp_N1, best_N1 = logp_NV.gather(1, token_N[:, None]), logp_NV.amax(dim=-1, keepdim=True)
+    p_NV, p_N, best_N = (each.double().exp() for each in (logp_NV, logp_N1[:, 0], best_N1[:, 0]))
+    is_best_N = (logp_N1 >= best_N1)[:, 0]
+
+    def mass(which_NV: Tensor) -> Tensor:
+        return (p_NV * which_NV).sum(dim=-1) / p_NV.sum(dim=-1)
+
+    above_NV = logp_NV > logp_N1
+    # Among equals the lower id ranks first.
+    ties_NV = (logp_NV == logp_N1) & (torch.arange(logp_NV.shape[1]) < token_N[:, None])
+    # In the precision of the transform, so that equal distances stay equal.
+    entropy_N1 = -(logp_NV * logp_NV.exp()).nansum(dim=-1, keepdim=True)
+    distance_NV = (-logp_NV - entropy_N1).abs()
+    below_NV = (best_N1 - logp_NV).double()
+    finite_NV = below_NV.masked_fill(below_NV == inf, nan)
+    variance_N = finite_NV.square().nanmean(dim=-1) - finite_NV.nanmean(dim=-1).square()
+    sigmas_N = below_NV.gather(1, token_N[:, None])[:, 0] / variance_N.clamp(min=0).sqrt()
+    settings = {
+        "top-k": above_NV.sum(dim=-1).double() + 1,
+        "top-p": mass(above_NV | ties_NV),
+        "typical": mass(distance_NV < distance_NV.gather(1, token_N[:, None])),
+        "top-nσ": sigmas_N.masked_fill(is_best_N, 0.0),
+        "epsilon": p_N.masked_fill(is_best_N, 1.0),
+        "min-p": p_N / best_N,
+        "top-a": (p_N / best_N.square()).clamp(max=1.0),
+        "eta": eta_of(p_N, entropy(logp_NV)).clamp(max=1.0).masked_fill(is_best_N, 1.0),
+    }
+    if width is not None:
+        scaled_N = (log_kappa(logp_NV, width + 1) + logp_N1)[:, 0].double().exp()
+        settings["kappa"] = scaled_N.masked_fill(is_best_N, inf)
+    return settings
 
 
-CRITERIA: dict[Criterion, Critical] = {
-    Criterion("top-k", "Sample(TopK({}))", loosest=inf, is_integer=True): lambda positions: (
-        (positions.logp_NV > positions.logp_N1).sum(dim=-1).double() + 1
-    ),
-    Criterion("top-p", "Sample(TopP({}))", loosest=1.0): _mass_before,
-    Criterion("typical", "Sample(Typical({}))", loosest=1.0): _mass_more_typical,
-    Criterion("top-nσ", "Sample(TopNSigma({}))", loosest=inf): _sigmas_below_best,
-    Criterion("epsilon", "Sample(Epsilon({}))", loosest=0.0): lambda positions: positions.p_N.masked_fill(
-        positions.is_best_N, 1.0
-    ),
-    Criterion("min-p", "Sample(MinP({}))", loosest=0.0): lambda positions: (
-        positions.p_N / positions.best_N.double().exp()
-    ),
-    Criterion("top-a", "Sample(TopA({}))", loosest=0.0): lambda positions: (
-        positions.p_N / positions.best_N.double().exp().square()
-    ).clamp(max=1.0),
-    Criterion("eta", "Sample(Eta({}))", loosest=0.0): lambda positions: (
-        eta_of(positions.p_N, positions.entropy_N).clamp(max=1.0).masked_fill(positions.is_best_N, 1.0)
-    ),
-}
+CRITERIA = (
+    Criterion("top-k", "Sample(TopK({}))", loosest=inf, is_integer=True),
+    Criterion("top-p", "Sample(TopP({}))", loosest=1.0),
+    Criterion("typical", "Sample(Typical({}))", loosest=1.0),
+    Criterion("top-nσ", "Sample(TopNSigma({}))", loosest=inf),
+    Criterion("epsilon", "Sample(Epsilon({}))", loosest=0.0),
+    Criterion("min-p", "Sample(MinP({}))", loosest=0.0),
+    Criterion("top-a", "Sample(TopA({}))", loosest=0.0),
+    Criterion("eta", "Sample(Eta({}))", loosest=0.0),
+)
 
 
-def criteria(width: int | None) -> dict[Criterion, Critical]:
-    """Return all criteria; the κ rule only if the width of the model is known."""
-    if width is None:
-        return CRITERIA
-    spec = f"Sample(Kappa({{}}, {width}))"
-    return {**CRITERIA, Criterion("kappa", spec, loosest=0.0): partial(_kappa, width)}
+def criteria(width: int | None) -> dict[str, Criterion]:
+    """Return all criteria by name; the κ rule only if the width of the model is known."""
+    kappa = [] if width is None else [Criterion("kappa", f"Sample(Kappa({{}}, {width}))", loosest=0.0)]
+    return {criterion.name: criterion for criterion in (*CRITERIA, *kappa)}
 
 
 @dataclass(frozen=True)
@@ -220,27 +170,23 @@ class StrictestSettings:
         self.tokens = tokens
         self._count = max(_count_rejected(share, tokens) for share in shares) + 1
         self._sign = 1 if criterion.is_rising else -1
-        self._heap: list[float] = []
+        self._first: list[float] = []  # sorted, with a minus if larger settings are looser
 
     def needs(self, critical: float) -> bool:
         """Whether a token with this critical setting, or a stricter one, can be among the first."""
-        return len(self._heap) < self._count or self._sign * critical < -self._heap[0]
+        return len(self._first) < self._count or self._sign * critical < self._first[-1]
 
     def extend(self, criticals: Iterable[float]) -> None:
         """Add critical settings."""
         for critical in criticals:
-            key = -self._sign * critical
-            if len(self._heap) < self._count:
-                heappush(self._heap, key)
-            elif key > self._heap[0]:
-                heappushpop(self._heap, key)
+            insort(self._first, self._sign * critical)
+            del self._first[self._count :]
 
     def match(self, share: float) -> Match:
         """Return the setting that rejects this share."""
-        order = sorted(-key for key in self._heap)
-        survivor = order[_count_rejected(share, self.tokens)]
-        rejected = sum(key < survivor for key in order)
-        before = order[rejected - 1] if rejected else self._sign * self.criterion.loosest
+        survivor = self._first[_count_rejected(share, self.tokens)]
+        rejected = bisect_left(self._first, survivor)
+        before = self._first[rejected - 1] if rejected else self._sign * self.criterion.loosest
         setting = self._sign * (survivor if self.criterion.is_integer else _midpoint(before, survivor))
         decoder = self.criterion.decoder(setting)
         measured = (rejected / self.tokens, self.tokens, *share_interval(rejected, self.tokens))
@@ -291,11 +237,11 @@ class BasisCriticals:
             StrictestSettings(criterion, shares, tokens) for criterion in basis_criteria(rank)
         ]
 
-    def extend(self, positions: Positions) -> None:
-        """Add the tokens at these positions."""
+    def extend(self, logp_NV: Tensor, token_N: Tensor) -> None:
+        """Add tokens, given the distributions that they follow."""
         with one_blas_thread():
-            for n in range(len(positions.token_N)):
-                self._push(positions.logp_NV[n].double(), int(positions.token_N[n]), positions.entropy_N[n])
+            for logp_V, token in zip(logp_NV.double(), token_N.tolist(), strict=True):
+                self._push(logp_V, token, entropy(logp_V))
 
     def matches(self, share: float) -> list[Match]:
         """Return the settings that reject this share."""
@@ -341,7 +287,6 @@ def thresholds(
     rank: int | Literal["auto"] | None = "auto",
     basis_tokens: int = 2000,
     context: int | None = None,
-    batch: int = 8,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Match]:
     """Match every sampler to every share, on texts (strings or token ids).
@@ -362,25 +307,26 @@ def thresholds(
     parts = forced(model, texts, sources, context=context)
     total = sum(len(part.tokens) - part.first for part in parts)
     matrix = model.output_matrix
-    rules = criteria(None if matrix is None else matrix.shape[1])
-    collectors = [
-        (StrictestSettings(criterion, shares, total), critical) for criterion, critical in rules.items()
-    ]
+    width = None if matrix is None else matrix.shape[1]
+    collectors = [StrictestSettings(criterion, shares, total) for criterion in criteria(width).values()]
     tested_tokens = min(basis_tokens, total)
     basis = None
     if matrix is not None and tested_tokens:
         test_rank = min(AUTO_RANK, matrix.shape[1]) if isinstance(rank, str) and rank == "auto" else rank
         basis = BasisCriticals(BasisTest(matrix.detach(), test_rank), test_rank, shares, tested_tokens)
     done = 0
-    for positions in _read_positions(model, parts, batch):
-        for collector, critical in collectors:
-            collector.extend(critical(positions).tolist())
+    for logp_NV, token_N in _read_positions(model, parts):
+        found = critical_settings(logp_NV, token_N, width)
+        for collector in collectors:
+            collector.extend(found[collector.criterion.name].tolist())
         if basis is not None:
-            basis.extend(_select_evenly(positions, done, total, tested_tokens))
-        done += len(positions.token_N)
+            number_N = torch.arange(done, done + len(token_N))
+            is_tested_N = (number_N + 1) * tested_tokens // total > number_N * tested_tokens // total
+            basis.extend(logp_NV[is_tested_N], token_N[is_tested_N])
+        done += len(token_N)
         if progress is not None:
             progress(done, total)
-    matches = [collector.match(share) for collector, _ in collectors for share in shares]
+    matches = [collector.match(share) for collector in collectors for share in shares]
     if basis is not None:
         by_share = [basis.matches(share) for share in shares]
         matches += [match for same_rule in zip(*by_share, strict=True) for match in same_rule]
@@ -391,10 +337,6 @@ def rejected_shares(
     model: StepModel,
     texts: Sequence[str | Sequence[int]],
     settings: Mapping[str, float],
-    *,
-    sources: Sequence[str | Sequence[int]] | None = None,
-    context: int | None = None,
-    batch: int = 8,
 ) -> dict[str, float]:
     """Return the share of the tokens of texts that each sampler rejects at a given setting.
 
@@ -405,31 +347,20 @@ def rejected_shares(
         raise TypeError(f'settings is {shown(settings)}, but must be a dict such as {{"eta": 0.02}}')
     for name, setting in settings.items():
         as_number(name, setting, advice="It is the sampler's setting.")
-    parts = forced(model, texts, sources, context=context)
-    matrix = model.output_matrix
-    rules = {
-        each.name: (each, f) for each, f in criteria(None if matrix is None else matrix.shape[1]).items()
-    }
+    parts, matrix = forced(model, texts), model.output_matrix
+    width = None if matrix is None else matrix.shape[1]
+    rules = criteria(width)
     if unknown := sorted(settings.keys() - rules.keys()):
         raise ValueError(f"{', '.join(unknown)} is unknown: choose from {', '.join(sorted(rules))}")
     rejected, total = dict.fromkeys(settings, 0), 0
-    for positions in _read_positions(model, parts, batch):
-        total += len(positions.token_N)
+    for logp_NV, token_N in _read_positions(model, parts):
+        total, found = total + len(token_N), critical_settings(logp_NV, token_N, width)
         for name, setting in settings.items():
-            criterion, critical = rules[name]
-            rejected[name] += int(criterion.rejects(setting, critical(positions)).sum())
+            rejected[name] += int(rules[name].rejects(setting, found[name]).sum())
     return {name: count / total for name, count in rejected.items()}
 
 
-def _read_positions(model: StepModel, parts: Sequence[Window], batch: int) -> Iterator[Positions]:
-    for seen in read(model, parts, batch=batch):
-        for logp_NV, token_N in zip(
-            torch.split(seen.logp_MV, CHUNK), torch.split(seen.token_M, CHUNK), strict=True
-        ):
-            yield Positions(logp_NV.cpu(), token_N.cpu())
-
-
-def _select_evenly(positions: Positions, done: int, total: int, tested_tokens: int) -> Positions:
-    number_N = torch.arange(done, done + len(positions.token_N))
-    rows_M = ((number_N + 1) * tested_tokens // total > number_N * tested_tokens // total).nonzero()[:, 0]
-    return Positions(positions.logp_NV[rows_M], positions.token_N[rows_M])
+def _read_positions(model: StepModel, parts: Sequence[Window]) -> Iterator[tuple[Tensor, Tensor]]:
+    for seen in read(model, parts):
+        logp_MV, token_M = seen.logp_MV.cpu(), seen.token_M.cpu()
+        yield from zip(torch.split(logp_MV, CHUNK), torch.split(token_M, CHUNK), strict=True)
