@@ -36,7 +36,7 @@ class WorkedExample(Abilities):
 
 
 def look(model, *specs, top=3):
-    return rank_tokens(model, "a", [us.parse(spec) for spec in specs], specs, top=top)
+    return rank_tokens(model, "a", {spec: us.parse(spec) for spec in specs}, top=top)
 
 
 def test_the_example_of_the_paper_by_hand():
@@ -75,7 +75,7 @@ def test_a_rule_can_depend_on_the_request():
 def test_the_prompt_counts_as_history():
     model = bigram([[0.5, 0.3, 0.2]] * 3, tokenizer=Letters())
     rule = us.Sample(us.NoRepeatNgram(2))
-    assert rank_tokens(model, "aba", [rule], ["rule"]).kept == {"rule": (True, False, True)}
+    assert rank_tokens(model, "aba", {"rule": rule}).kept == {"rule": (True, False, True)}
 
 
 @given(
@@ -90,7 +90,7 @@ def test_kept_tokens_are_those_that_sampling_can_draw(seed, rules):
     table = random_table(3, seed).table
     model = TableModel(table, tokenizer=Letters())
     rule = us.Sample(*rules)
-    found = rank_tokens(model, "ab", [rule], ["rule"])
+    found = rank_tokens(model, "ab", {"rule": rule})
     drawn = us.generate(TableModel(table), [0, 1], rule, n=200, seed=1, max_new_tokens=1, alternatives=3)
     kept = {token for token, keep in zip(found.tokens, found.kept["rule"], strict=True) if keep}
     assert {"abc"[out.tokens[0]] for out in drawn} <= kept
@@ -112,18 +112,23 @@ def test_basis_aware_can_test_the_processed_distribution():
 
 def test_the_error_of_a_rule_goes_to_on_error_or_is_raised():
     model = bigram([[0.5, 0.3, 0.2]] * 3, tokenizer=Letters())
-    rules, failed = [us.Sample(us.BasisAware(0.1)), us.Sample(us.TopK(2))], []
-    found = rank_tokens(model, "a", rules, ["basis", "top"], on_error=lambda name, error: failed.append(name))
+    rules, failed = {"basis": us.Sample(us.BasisAware(0.1)), "top": us.Sample(us.TopK(2))}, []
+    found = rank_tokens(
+        model,
+        "a",
+        rules,
+        on_error=lambda name, error: failed.append(name),
+    )
     assert (found.kept, failed) == ({"top": (True, True, False)}, ["basis"])
     with pytest.raises(ValueError, match="needs the matrix"):
-        rank_tokens(model, "a", rules, ["basis", "top"])
+        rank_tokens(model, "a", rules)
 
 
 def test_invalid_arguments_raise():
     with pytest.raises(ValueError, match="needs a tokenizer"):
         look(bigram([[0.5, 0.5]] * 2), "Sample()")
     with pytest.raises(ValueError, match="prompt is empty"):
-        rank_tokens(WorkedExample(), "", [], [])
+        rank_tokens(WorkedExample(), "", {})
     with pytest.raises(ValueError, match="top is 0"):
         look(WorkedExample(), "Sample()", top=0)
 

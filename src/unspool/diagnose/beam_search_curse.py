@@ -82,12 +82,11 @@ def beam_widths(
     widths: Sequence[int] = WIDTHS,
     *,
     beam: Beam | None = None,
-    max_new_tokens: int | None = None,
 ) -> BeamWidths:
     """Decode prompts with several beam widths, and compare the texts with references.
 
     `texts` are pairs of a prompt (or source) and its reference, as token ids. `beam` (default: `Beam(1)`) is
-    used with each width. `max_new_tokens` defaults to twice the longest reference.
+    used with each width. Texts may be twice as long as the longest reference.
     """
     check_model(model)
     wanted = f"whole numbers from 1 to {MAX_WIDTH}"
@@ -104,13 +103,11 @@ def beam_widths(
     longest = max(len(reference) for _, reference in pairs)
     if not longest:
         raise ValueError("all references are empty")
-    limit = 2 * longest + 2 if max_new_tokens is None else max_new_tokens
-    limit = as_int("max_new_tokens", limit, at_least=1, advice="Twice the reference length is usual.")
     f1, points = TokenF1(), []
     prompts: list[Sequence[int]] = [prompt for prompt, _ in pairs]
     for width in sizes:
         wider: Decoder = beam.with_width(width)
-        outs: list[Output] = generate(model, prompts, wider, max_new_tokens=limit, seed=0)
+        outs: list[Output] = generate(model, prompts, wider, max_new_tokens=2 * longest + 2, seed=0)
         bare_texts = [_strip_eos(out.tokens, eos) for out in outs]
         points.append(
             BeamWidth(

@@ -18,9 +18,9 @@ from unspool.decode.prompts import check_ids, prompt_vocabulary
 from unspool.decode.run import Run
 from unspool.decode.search.beam_state import Node, Status
 from unspool.decode.search.sampling import reshape
-from unspool.diagnose.text_attention import AttentionLayers, Kind, read_attention
+from unspool.diagnose.text_attention import AttentionLayers, Kind, read_attention, token_strings
 from unspool.evaluate.exact_support import NextTokens, next_tokens
-from unspool.interfaces import Decoder, FinishReason, Step, StepModel, TokenizerLike
+from unspool.interfaces import Decoder, FinishReason, Step, StepModel
 
 TEST_SECONDS = 2.0
 """Time limit of the basis-aware tests of one distribution; later tokens are undecided."""
@@ -143,17 +143,18 @@ def next_token(
         steps.append(step)
     p_V = step.logp_NV[0].double().exp()
     values, ids = p_V.topk(min(count, len(p_V)))
-    best = [(token, p) for token, p in zip(ids.tolist(), values.tolist(), strict=True) if p > 0]
-    shown, chosen = [token for token, _ in best], zip(tokens, hypothesis.logps, strict=True)
+    shown, probabilities = ids[values > 0].tolist(), values[values > 0].tolist()
+    prompt_tokens, tokenizer = job.prompts[0], model.tokenizer
+    prompt_texts = token_strings(prompt_vocabulary(model)[0], prompt_tokens)
     return NextToken(
-        prompt=tuple(TokenView(token, _show(prompt_vocabulary(model)[0], token)) for token in job.prompts[0]),
+        prompt=tuple(map(TokenView, prompt_tokens, prompt_texts)),
         chosen=tuple(
-            TokenView(token, _show(model.tokenizer, token), math.exp(logp)) for token, logp in chosen
+            map(TokenView, tokens, token_strings(tokenizer, tokens), map(math.exp, hypothesis.logps))
         ),
         ended=hypothesis.finish_reason,
         entropy=float(torch.special.entr(p_V).sum() / math.log(2)),
         vocabulary=len(p_V),
-        tokens=tuple(TokenView(token, _show(model.tokenizer, token), p) for token, p in best),
+        tokens=tuple(map(TokenView, shown, token_strings(tokenizer, shown), probabilities)),
         decoders=tuple(_view_decoder(model, job, decoder, steps, tokens, shown) for decoder in decoders),
     )
 
@@ -178,10 +179,6 @@ def _view_decoder(
     except (ValueError, TypeError, ModuleNotFoundError) as error:
         return DecoderView(repr(decoder), error=str(error))
     return replace(view, decoder=repr(decoder))
-
-
-def _show(tokenizer: TokenizerLike | None, token: int) -> str:
-    return f"<{token}>" if tokenizer is None else tokenizer.show(token)
 
 
 # ---- beam tree
@@ -226,21 +223,22 @@ def beam_tree(
     prompt: str | Sequence[int],
     decoder: Decoder,
     max_new_tokens: int = 12,
-    n: int | None = None,
     seed: int = 0,
 ) -> BeamTree:
-    """Run a beam search on one prompt; returns `n` texts, by default as many as the beam is wide."""
+    """Run a beam search on one prompt; returns as many texts as the beam is wide."""
     width = getattr(decoder, "width", None)
     if width is None:
         raise ValueError(
             f"{decoder!r:.80} is not a beam search: give Beam(4) or DiverseBeam(6, 3), for example"
         )
-    (outputs,) = Run(model, prompt, decoder, n=n or width, max_new_tokens=max_new_tokens, seed=seed).outputs()
+    (outputs,) = Run(model, prompt, decoder, n=width, max_new_tokens=max_new_tokens, seed=seed).outputs()
     nodes = outputs[0].tree or ()
+    strings = token_strings(model.tokenizer, [node.token for node in nodes])
     return BeamTree(
         repr(decoder),
         tuple(
-            NodeView(node.parent, node.token, _show(model.tokenizer, node.token), *node[2:]) for node in nodes
+            NodeView(node.parent, node.token, text, *node[2:])
+            for node, text in zip(nodes, strings, strict=True)
         ),
         tuple(TextView(out.text, out.total, out.finish_reason, _last_node(nodes, out)) for out in outputs),
     )

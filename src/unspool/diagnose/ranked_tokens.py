@@ -10,15 +10,15 @@ After Finlayson et al. 2024, figure 4. papers.bib: finlayson2024closing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from unspool.arguments import as_int, items, shown
+from unspool.arguments import as_int, shown
 from unspool.decode.lockstep import check_model
 from unspool.decode.run import Run
 from unspool.decode.search import Sample
 from unspool.evaluate.exact_support import next_tokens
-from unspool.interfaces import StepModel
+from unspool.interfaces import Decoder, StepModel
 
 DEFAULT_RULES = (
     "Sample(TopK(40))",
@@ -47,17 +47,16 @@ class RankedTokens:
 def rank_tokens(
     model: StepModel,
     prompt: str,
-    rules: Sequence[Sample],
-    names: Sequence[str],
+    rules: Mapping[str, Decoder],
     *,
     top: int = 60,
     on_error: Callable[[str, ValueError], None] | None = None,
 ) -> RankedTokens:
     """Rank the `top` most probable tokens after a prompt.
 
-    A rule is a Sample: its transforms are applied in order, as for sampling, and BasisAware tests each of
-    these tokens exactly. If a rule does not work with the model, its name and error go to `on_error`; without
-    `on_error` the error is raised.
+    A rule is a Sample with a name: its transforms are applied in order, as for sampling, and BasisAware tests
+    each of these tokens exactly. If a rule does not work with the model, its name and error go to `on_error`;
+    without `on_error` the error is raised.
     """
     check_model(model)
     if model.tokenizer is None:
@@ -65,18 +64,14 @@ def rank_tokens(
     if not model.tokenizer.encode(prompt):
         raise ValueError("the prompt is empty")
     top = as_int("top", top, at_least=1, advice="It is how many tokens are shown.")
-    rules, names = items("rules", rules, "a list of Samples"), items("names", names, "a name for each rule")
-    if len(rules) != len(names) or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"names is {shown(names)}, but must hold a name for each of the {len(rules)} rules")
-    for rule in rules:
-        if not isinstance(rule, Sample):
-            raise TypeError(f"a rule is {shown(rule)}, but must be a Sample")
+    if not isinstance(rules, Mapping) or not all(isinstance(rule, Sample) for rule in rules.values()):
+        raise TypeError(f"rules is {shown(rules)}, but must be a dict from names to Samples")
     job = Run(model, [prompt], max_new_tokens=1, seed=0).job
     step, _ = model.start(job.prompts)
     p_K, token_K = step.logp_NV[0].exp().topk(min(top, model.vocab_size))
     order = token_K.tolist()
     kept = {}
-    for name, rule in zip(names, rules, strict=True):
+    for name, rule in rules.items():
         try:
             kept_1V, _ = next_tokens(rule, model, job)(step, job.hypotheses(), order)
             kept[name] = tuple(kept_1V[0, order].tolist())

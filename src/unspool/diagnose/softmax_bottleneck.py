@@ -106,13 +106,12 @@ def bottleneck(
     contexts: int | None = None,
     *,
     sources: Sequence[str | Sequence[int]] | None = None,
-    context: int | None = None,
 ) -> Bottleneck:
     """Measure a model at the first `contexts` positions of texts (default: `fitting_contexts`).
 
     An encoder–decoder needs `sources`, one per text; texts are its targets.
     """
-    return measure(model, forced(model, texts, sources, context=context), contexts)
+    return measure(model, forced(model, texts, sources), contexts)
 
 
 def measure(model: StepModel, parts: Sequence[Window], contexts: int | None = None) -> Bottleneck:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from unspool.arguments import as_int, shown
+from unspool.arguments import shown
 from unspool.decode.generate import generate
 from unspool.decode.lockstep import check_model
 from unspool.decode.loops import find_approximate_loop, find_loop
@@ -90,13 +90,11 @@ def loop_rates(
     check_texts(prompts, "prompts")
     if not isinstance(decoders, Mapping) or not decoders:
         raise ValueError(f"decoders is {shown(decoders)}, but must be a dict from names to decoders")
-    limit = as_int("max_new_tokens", max_new_tokens, at_least=1, advice="128 is usual.")
-    seed = as_int("seed", seed, at_least=0, advice="The same seed gives the same texts.")
     results = []
     for name, decoder in decoders.items():
-        outs = generate(model, list(prompts), decoder, max_new_tokens=limit, seed=seed)  # type: ignore[arg-type]
+        outs = generate(model, list(prompts), decoder, max_new_tokens=max_new_tokens, seed=seed)  # type: ignore[arg-type]
         results.append(_measure_outputs(str(name), outs))  # type: ignore[arg-type]
-    return LoopRates(tuple(results), limit)
+    return LoopRates(tuple(results), max_new_tokens)
 
 
 def _measure_outputs(decoder: str, outs: Sequence[Output]) -> DecoderLoops:

@@ -111,22 +111,17 @@ def token_calibration(
     *,
     bins: int = BINS,
     context: int | None = None,
-    batch: int = 8,
 ) -> Calibration:
     """Measure the calibration of a model's most probable token at each position of texts.
 
     Texts are strings or token ids. An encoder–decoder needs `sources`, one per text. Texts longer than the
     context are read as for perplexity.
     """
-    return _measure_windows(model, forced(model, texts, sources, context=context), bins, batch)
+    return _measure_windows(model, forced(model, texts, sources, context=context), bins)
 
 
 def pair_calibration(
-    model: StepModel,
-    texts: Sequence[tuple[Sequence[int], Sequence[int]]],
-    *,
-    bins: int = BINS,
-    batch: int = 8,
+    model: StepModel, texts: Sequence[tuple[Sequence[int], Sequence[int]]], *, bins: int = BINS
 ) -> Calibration:
     """Like `token_calibration`, but only for the tokens after a prompt (or source); both are token ids."""
     check_model(model)
@@ -134,12 +129,12 @@ def pair_calibration(
     for index, (prompt, right) in enumerate(pairs):
         token_ids(model, prompt, index, "source" if model.is_encoder_decoder else "text")
         token_ids(model, right, index)
-    return _measure_windows(model, paired(model, pairs, cut=True), bins, batch)
+    return _measure_windows(model, paired(model, pairs, cut=True), bins)
 
 
-def _measure_windows(model: StepModel, parts: Sequence[Window], bins: int, batch: int) -> Calibration:
+def _measure_windows(model: StepModel, parts: Sequence[Window], bins: int) -> Calibration:
     confidences, right = [], []
-    for seen in read(model, parts, batch=batch):
+    for seen in read(model, parts):
         logp_M, token_M = seen.logp_MV.max(dim=-1)
         confidences.append(logp_M.double().exp().clamp(0, 1).cpu().numpy())
         right.append((token_M == seen.token_M).double().cpu().numpy())

@@ -73,14 +73,9 @@ def text_mauve(
     generated: Sequence[str | Sequence[int]],
     *,
     length: int | None = None,
-    seed: int = 25,
-    clusterings: int = CLUSTERINGS,
     min_texts: int = MIN_TEXTS,
 ) -> Mauve:
-    """Compute MAUVE of texts cut to `length` tokens (default: `common_length`); shorter texts are left out.
-
-    The other arguments are those of `mauve`.
-    """
+    """Compute MAUVE of texts cut to `length` tokens (default: `common_length`), without shorter texts."""
     shortest = common_length(model, human, generated)
     length = shortest if length is None else length
     length = as_int("length", length, at_least=1, advice="It counts the tokens of a text.")
@@ -90,7 +85,7 @@ def text_mauve(
         rows = [row[:length] for row in _rows(model, texts) if len(row) >= length]
         _check_count(name, len(rows), min_texts, f" of at least {length} tokens")
         results.append(features(model, rows))
-    return replace(mauve(*results, seed=seed, clusterings=clusterings, min_texts=min_texts), length=length)
+    return replace(mauve(*results, min_texts=min_texts), length=length)
 
 
 def common_length(model: StepModel, *sets: Sequence[str | Sequence[int]]) -> int:

@@ -42,20 +42,18 @@ def coherence(
     model: StepModel,
     prompts: Sequence[str | Sequence[int]],
     texts: Sequence[str | Sequence[int]],
-    *,
-    batch: int = 8,
 ) -> Coherence:
     """Measure continuations and their prompts, strings or token ids."""
     check_model(model)
     check_texts(texts)
     check_texts(prompts, "prompts", texts)
     lists: Any = list(prompts), list(texts)
-    own: list[Score] = score(model, *lists, batch_size=batch)
+    own: list[Score] = score(model, *lists)
     fits = tuple(scored.total / len(scored.tokens) for scored in own)
     similarities: tuple[float, ...] = ()
     if not model.is_encoder_decoder and model.start([own[0].tokens])[0].hidden_ND is not None:
-        prompts_ND = features(model, prompts, batch=batch).double()
-        texts_ND = features(model, [scored.tokens for scored in own], batch=batch).double()
+        prompts_ND = features(model, prompts).double()
+        texts_ND = features(model, [scored.tokens for scored in own]).double()
         similarities = tuple(torch.cosine_similarity(prompts_ND, texts_ND, eps=1e-300).tolist())
     return Coherence(
         fit=fmean(fits),

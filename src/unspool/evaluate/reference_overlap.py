@@ -39,18 +39,9 @@ class Overlap:
 
 def overlap(outputs: Sequence[str], references: Sequence[str]) -> Overlap:
     """Compute BLEU, chrF and TER of outputs with one reference each."""
-    check_texts(outputs, "outputs", strings=True)
-    check_texts(references, "references", outputs, strings=True)
-    scores, signatures = {}, {}
-    for name, metric in _metrics().items():
-        scores[name] = float(metric.corpus_score(list(outputs), [list(references)]).score)
-        signatures[name] = str(metric.get_signature())
-    return Overlap(scores["bleu"], scores["chrf"], scores["ter"], signatures)
-
-
-def _metrics() -> dict[str, Any]:
-    metrics = sacrebleu_metrics()
-    return {"bleu": metrics.BLEU(), "chrf": metrics.CHRF(), "ter": metrics.TER()}
+    found = signed_measures(outputs, references)
+    bleu, chrf, ter = (measure.value for measure, _ in found.values())
+    return Overlap(bleu, chrf, ter, {name: signature for name, (_, signature) in found.items()})
 
 
 def overlap_measures(outputs: Sequence[str], references: Sequence[str]) -> dict[str, SummedMeasure]:
@@ -64,9 +55,21 @@ def overlap_measures(outputs: Sequence[str], references: Sequence[str]) -> dict[
 
     sacrebleu computes the counts and the measures, by the methods that its own significance tests use.
     """
+    return {name: measure for name, (measure, _) in signed_measures(outputs, references).items()}
+
+
+def signed_measures(
+    outputs: Sequence[str], references: Sequence[str]
+) -> dict[str, tuple[SummedMeasure, str]]:
+    """Return `overlap_measures` with sacrebleu's signatures."""
     check_texts(outputs, "outputs", strings=True)
     check_texts(references, "references", outputs, strings=True)
-    return {name: _summed(metric, outputs, references) for name, metric in _metrics().items()}
+    metrics = sacrebleu_metrics()
+    by_name = {"bleu": metrics.BLEU(), "chrf": metrics.CHRF(), "ter": metrics.TER()}
+    return {
+        name: (_summed(metric, outputs, references), str(metric.get_signature()))
+        for name, metric in by_name.items()
+    }
 
 
 def _summed(metric: Any, outputs: Sequence[str], references: Sequence[str]) -> SummedMeasure:

@@ -18,7 +18,7 @@ from unspool.decode.score import score
 from unspool.evaluate.diversity import ZIPF_TOP, check_texts, distinct_n, rep_n, zipf_coefficient
 from unspool.evaluate.mauve_curve import text_mauve
 from unspool.evaluate.prompt_coherence import coherence
-from unspool.evaluate.reference_overlap import length_ratio, overlap, overlap_measures, self_bleu
+from unspool.evaluate.reference_overlap import length_ratio, self_bleu, signed_measures
 from unspool.evaluate.significance import (
     SAMPLES,
     Interval,
@@ -114,9 +114,8 @@ def measure_system(
         f"texts whose last {WINDOW} words repeat by {THRESHOLD:.0%} or more, exactly or nearly",
     )
     if references is not None:
-        signatures = overlap(texts, references).signatures
-        for name, measure in overlap_measures(texts, references).items():
-            measures.add(NAMES[name], measure, signatures[name])
+        for name, signed in signed_measures(texts, references).items():
+            measures.add(NAMES[name], *signed)
         with measures.noting("length ratio"):
             words = [[text.split() for text in these] for these in (texts, references)]
             measures.add("length ratio", length_ratio(*words))

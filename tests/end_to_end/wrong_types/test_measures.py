@@ -152,7 +152,7 @@ CALLS = {
     "diagnose.attention_maps": (diagnose.attention_maps, {"model": LM, "text": "abcdef"}),
     "diagnose.beam_widths": (
         diagnose.beam_widths,
-        {"model": LM, "texts": [([4], [5, 6])], "widths": [1, 2], "max_new_tokens": 3},
+        {"model": LM, "texts": [([4], [5, 6])], "widths": [1, 2]},
     ),
     "plots.draw_attention": (
         plots.draw_attention,
@@ -182,7 +182,7 @@ CALLS = {
     ),
     "plots.draw_ranks": (
         plots.draw_ranks,
-        {"result": diagnose.rank_tokens(LM, "abc", [us.Sample(us.TopP())], ["a"]), "path": "p.svg"},
+        {"result": diagnose.rank_tokens(LM, "abc", {"a": us.Sample(us.TopP())}), "path": "p.svg"},
     ),
     "plots.draw_reliability": (
         plots.draw_reliability,
@@ -205,7 +205,7 @@ CALLS = {
     "diagnose.rank_limit": (diagnose.rank_limit, {"model": LM}),
     "diagnose.rank_tokens": (
         diagnose.rank_tokens,
-        {"model": LM, "prompt": "abc", "rules": [us.Sample(us.TopP())], "names": ["a"], "top": 4},
+        {"model": LM, "prompt": "abc", "rules": {"a": us.Sample(us.TopP())}, "top": 4},
     ),
     "diagnose.rejected_shares": (
         diagnose.rejected_shares,

@@ -402,15 +402,12 @@ def picture(args: argparse.Namespace) -> Result:
 
     if not args.figure and not args.json:
         raise ValueError("no output: give --figure FILE or --json")
-    specs = args.decoder or list(DEFAULT_RULES)
-    decoders = []
-    for spec in specs:
-        decoder = us.parse(spec)
+    decoders = {spec: us.parse(spec) for spec in args.decoder or DEFAULT_RULES}
+    for spec, decoder in decoders.items():
         if not isinstance(decoder, us.Sample):
             raise ValueError(f"{spec} does not keep and cut tokens: give a Sample, such as Sample(TopP(0.9))")
-        decoders.append(decoder)
     on_error = None if args.decoder else _report_left_out
-    picture = rank_tokens(load_model(args), args.prompt, decoders, specs, top=args.top, on_error=on_error)
+    picture = rank_tokens(load_model(args), args.prompt, decoders, top=args.top, on_error=on_error)
     return Result([asdict(picture)], [], partial(draw_ranks, picture))
 
 
