@@ -1,9 +1,9 @@
 """The code that a measurement depends on, and its fingerprint.
 
-The code is the function that measures, everything that it uses in its own file, and all modules of unspool
-that these import, directly or through others. Names of lazy packages (`us.generate`) are followed to the
-module that defines them. The fingerprint covers syntax trees without docstrings: comments, prose, figures and
-registered texts do not change it.
+The code is the file of the function that measures, without decorators, which hold registered texts and
+figures, and all modules of unspool that it uses, directly or through others. Names of lazy packages
+(`us.generate`) are followed to the module that defines them. The fingerprint covers syntax trees without
+docstrings: comments and prose do not change it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from unspool.lab.claim import Experiment
 
@@ -25,55 +24,26 @@ DECIDES = "unspool.lab.claim"
 
 def code_version(experiment: Experiment) -> str:
     """Return the fingerprint of the code of an experiment: 12 hexadecimal digits."""
-    used, modules = dependencies(experiment)
-    digest = hashlib.sha256("".join(map(fingerprint, used)).encode())
+    own, modules = dependencies(experiment)
+    digest = hashlib.sha256(fingerprint(own).encode())
     for module in sorted(modules):
         digest.update(f"\n{module} {_module_fingerprint(_file(module))}".encode())
     return digest.hexdigest()[:12]
 
 
-def dependencies(experiment: Experiment) -> tuple[list[ast.stmt], set[str]]:
-    """Return the statements of the experiment's own file that it uses, and the modules that they import."""
-    path = Path(str(sys.modules[experiment.measure.__module__].__file__))
-    used = _used_statements(_parse(path), experiment.measure.__name__)
-    todo = set(_imports(used, _bindings(_parse(path).body))) - {DECIDES}
-    modules: set[str] = set()
+def dependencies(experiment: Experiment) -> tuple[ast.Module, set[str]]:
+    """Return the experiment's own file without decorators, and the modules that it imports."""
+    own = ast.parse(
+        Path(str(sys.modules[experiment.measure.__module__].__file__)).read_text(encoding="utf-8")
+    )
+    for node in own.body:
+        if isinstance(node, ast.FunctionDef):
+            node.decorator_list = []
+    todo, modules = set(_imports(own.body, _bindings(own.body))) - {DECIDES}, set[str]()
     while todo:
         modules |= todo
         todo = {it for module in todo for it in _module_imports(_file(module))} - modules - {DECIDES}
-    return used, modules
-
-
-def _used_statements(tree: ast.Module, name: str) -> list[ast.stmt]:
-    """Return the top-level statements that define `name` and what it uses, in the order of the file."""
-    defined: dict[str, ast.stmt] = {}
-    for statement in tree.body:
-        if isinstance(statement, ast.FunctionDef | ast.ClassDef):
-            defined[statement.name] = statement
-        elif isinstance(statement, ast.Assign | ast.AnnAssign):
-            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-            names = [it.id for target in targets for it in ast.walk(target) if isinstance(it, ast.Name)]
-            defined |= dict.fromkeys(names, statement)
-    # All of a file if the function that measures is not at its top level.
-    todo, found = ({name} if name in defined else set(defined)), set[str]()
-    while todo:
-        found |= todo
-        todo = {it for each in todo for it in _names(defined[each], each == name)} & set(defined) - found
-    kept = {id(defined[each]) for each in found}
-    return [_undecorated(it) if it is defined.get(name) else it for it in tree.body if id(it) in kept]
-
-
-def _undecorated(statement: ast.stmt) -> ast.stmt:
-    """Return a function without decorators, which hold the registered text and the figure."""
-    assert isinstance(statement, ast.FunctionDef)
-    fields: dict[str, Any] = {**dict(ast.iter_fields(statement)), "decorator_list": []}
-    return ast.copy_location(ast.FunctionDef(**fields), statement)
-
-
-def _names(statement: ast.stmt, is_measure: bool) -> Iterator[str]:
-    for node in ast.walk(_undecorated(statement) if is_measure else statement):
-        if isinstance(node, ast.Name):
-            yield node.id
+    return own, modules
 
 
 def _bindings(body: Iterable[ast.stmt]) -> dict[str, str]:

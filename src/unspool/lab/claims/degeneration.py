@@ -27,7 +27,6 @@ from unspool.lab.small_models import (
     task,
     train_model,
 )
-from unspool.plots.canvas import BLUE
 from unspool.plots.seeds import bars, chart, lines
 
 LANGUAGE: dict[str, Any] = {"word_count": 60, "order": 1, "branching": 8}
@@ -271,16 +270,6 @@ def continuations(model: Any, passage: str, rng: Random) -> tuple[list[int], dic
     }
 
 
-def _draw_passages(figure: Any, runs: Sequence[Any]) -> None:
-    axes = figure.subplots()
-    for run in runs:
-        for logps in zip(*(run[kind] for kind in KINDS), strict=True):
-            axes.plot(range(len(KINDS)), logps, "o-", color=BLUE, alpha=0.35, markersize=3)
-    axes.set_xticks(range(len(KINDS)), KINDS)
-    axes.set_ylabel("log p a token")
-    axes.grid(axis="y", alpha=0.3)
-
-
 @claim(
     "A repetition of the context is more probable to a model than a reasonable continuation.",
     source=f"{LECTURE}, Is argmax the right decoding objective?",
@@ -293,7 +282,7 @@ def _draw_passages(figure: Any, runs: Sequence[Any]) -> None:
     crossed=8,
     assumed=(1.0, 0.7),
     secondary=("log p a token, reasonable minus nonsense", "passages with repetition above reasonable"),
-    draw=_draw_passages,
+    draw=chart(bars(KINDS, "log p a token", "log p a token, {}")),
     limits="The model and the passages are the same with every seed, only where they are cut differs. "
     "The model has 2 million weights and hardly copies its context; the lecture's example is of larger ones.",
 )

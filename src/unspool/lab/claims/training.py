@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import cache, partial
 from random import Random
 from typing import Any
@@ -152,14 +151,6 @@ NOISE = 0.02
 LENGTHS = (1, 2, 4, 6, 8, 12)
 
 
-def _draw_exposure(figure: Any, runs: Sequence[Any]) -> None:
-    """Draw the divergence by length, up to the longest that every seed has."""
-    shortest = min(len(run["words"]) for run in runs)
-    cut = [{name: run[name][:shortest] for name in ("words", "own", "right")} for run in runs]
-    names = {"own": "after its own words", "right": "after right words"}
-    lines("words", names, "words before", "KL from the truth, nats", ylim=(0, None))(figure.subplots(), cut)
-
-
 @claim(
     "Trained on right prefixes only, a model does worse after its own words.",
     source=f"{LECTURE}, Exposure bias",
@@ -170,7 +161,15 @@ def _draw_exposure(figure: Any, runs: Sequence[Any]) -> None:
     matters=0.05,
     assumed=(0.2, 0.1),
     secondary=("gap after 2 words", "gap after 8 words, minus that after 2"),
-    draw=_draw_exposure,
+    draw=chart(
+        lines(
+            "words",
+            {"own": "after its own words", "right": "after right words"},
+            "words before",
+            "KL from the truth, nats",
+            ylim=(0, None),
+        )
+    ),
 )
 def exposure_bias(seed: int, quick: bool, progress: Progress) -> Numbers:
     """gap(l) = D_own(l) − D_right(l),   D(l) = E KL(p* ‖ p̂) after l words, its own or right ones.

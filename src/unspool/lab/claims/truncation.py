@@ -6,7 +6,6 @@ All are measured on a trigram model of an artificial language whose true probabi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
@@ -20,7 +19,6 @@ from unspool.data.known_languages import ZipfMarkov
 from unspool.diagnose.overestimation import failures, optimality_gap, underestimation
 from unspool.lab.claim import DEGENERATION, LECTURE, Numbers, Progress, check, claim, tracked
 from unspool.lab.small_models import at_optimum, differences, sample_contexts, train_narrow
-from unspool.plots.canvas import RED
 from unspool.plots.seeds import bars, chart, lines
 
 # ---- one_k
@@ -105,15 +103,6 @@ def one_k(seed: int, quick: bool, progress: Progress) -> Numbers:
 TAUS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.6)
 
 
-def _draw_thresholds(figure: Any, runs: Sequence[Numbers]) -> None:
-    axes = figure.subplots()
-    names = {"share": "of the tokens kept", "mass": "of the probability kept"}
-    xlabel = "a fixed threshold (dotted: τ of the median δ)"
-    lines("threshold", names, xlabel, "impossible", xscale="log")(axes, runs)
-    for run in runs:
-        axes.axvline(run["τ = 1 − e^(−δ), of the median δ"], color=RED, alpha=0.5, linestyle=":")
-
-
 @check(
     "Truncation at a threshold above 1 − e^(−δ) samples only tokens that are truly possible, where δ bounds "
     "how far log-probabilities are underestimated.",
@@ -132,7 +121,15 @@ def _draw_thresholds(figure: Any, runs: Sequence[Numbers]) -> None:
             n["impossible above τ / 10"] > 0
         ),
     },
-    draw=_draw_thresholds,
+    draw=chart(
+        lines(
+            "threshold",
+            {"share": "of the tokens kept", "mass": "of the probability kept"},
+            "a fixed threshold",
+            "impossible",
+            xscale="log",
+        )
+    ),
     limits="The theorem is exact, so only its premises could fail; its price is the share of the truth that "
     "the threshold discards, which is reported. δ is known here because the truth is; for a real model it "
     "must be estimated.",
