@@ -83,11 +83,20 @@ approximate randomisation against the first system.
 )
 def evaluate_texts(args: argparse.Namespace) -> Result:
     """Measure the outputs of systems, and compare them with the first."""
+    from unspool.evaluate.system_measures import paired_tests
+
     layout = Layout() if args.columns is None else Layout(columns=tuple(args.columns))
     systems = read_systems(args.outputs, layout)
     references = read_outputs(args.references, layout=layout) if args.references else None
     human = read_outputs(args.human, "human", layout) if args.human else None
-    _check_texts(args, systems, references)
+    if args.model is None and (human or args.tokens == "model"):
+        raise ValueError("--human and --tokens model need --model")
+    for system in systems:
+        if references is not None and len(system.texts) != len(references.texts):
+            raise ValueError(
+                f"{system.name} has {len(system.texts)} outputs but {args.references} has "
+                f"{len(references.texts)} references: give one for each output"
+            )
     functions = {name: _own_measure(name, references) for name in args.measure}
     prompts = [
         None
@@ -101,28 +110,21 @@ def evaluate_texts(args: argparse.Namespace) -> Result:
         for measured, system in zip(measures, systems, strict=False):
             measured.add(name.rpartition(":")[2], function(system.texts))
     intervals = [measured.intervals(samples=args.samples, seed=args.seed) for measured in measures]
-    tests = _paired_tests(args, measures[: len(systems)])
+    tests: list[dict[str, PairedTest]] = [
+        # Without the first system itself, and the human texts.
+        paired_tests(measured, measures[0], samples=args.samples, seed=args.seed)
+        if 0 < at < len(systems) and measured.texts == measures[0].texts
+        else {}
+        for at, measured in enumerate(measures)
+    ]
     for measured in measures:
         for note in measured.notes:
             print_message(f"{measured.system}: {note}")
-    rows = list(zip(measures, intervals, tests, strict=False))
+    rows = list(zip(measures, intervals, tests, strict=True))
     signatures = (f"{name}: {signature}" for name, signature in measures[0].signatures.items())
     return Result(
         (_record(*row) for row in rows), [_table(rows), *signatures], partial(_draw, measures, intervals)
     )
-
-
-def _check_texts(
-    args: argparse.Namespace, systems: list[SystemOutputs], references: SystemOutputs | None
-) -> None:
-    if args.model is None and (args.human or args.tokens == "model"):
-        raise ValueError("--human and --tokens model need --model")
-    for system in systems:
-        if references is not None and len(system.texts) != len(references.texts):
-            raise ValueError(
-                f"{system.name} has {len(system.texts)} outputs but {args.references} has "
-                f"{len(references.texts)} references: give one for each output"
-            )
 
 
 def _own_measure(name: str, references: SystemOutputs | None) -> Callable[[Sequence[str]], SummedMeasure]:
@@ -185,23 +187,6 @@ def _measure_systems(
             measure_system("human", human.texts, prompts=human.prompts, model=scorer, tokens=tokens)
         )
     return measures
-
-
-def _paired_tests(args: argparse.Namespace, measures: list[SystemMeasures]) -> list[dict[str, PairedTest]]:
-    """Tests of every system against the first; empty if the numbers of outputs differ."""
-    from unspool.evaluate.system_measures import paired_tests
-
-    first, *others = measures
-    return [
-        {},
-        *(
-            paired_tests(other, first, samples=args.samples, seed=args.seed)
-            if other.texts == first.texts
-            else {}
-            for other in others
-        ),
-        {},
-    ]
 
 
 def _record(
@@ -334,14 +319,8 @@ Decoders that rank whole texts (beams) have only the last two.
 """
 TRUTH_DECODERS = ("Sample()", "Sample(TopP(0.9))", "Sample(TopK(40))", "Sample(MinP(0.1))", "Greedy()")
 TRUTH_COLUMNS = (
-    "precision",
-    "recall",
-    "mass lost",
-    "TV",
-    "KL",
-    "reverse KL",
-    "texts possible",
-    "text recall",
+    *("precision", "recall", "mass lost", "TV", "KL", "reverse KL"),
+    *("texts possible", "text recall"),
 )
 MAX_TRUTH_TOKENS = 256
 """For models with an unlimited context."""
@@ -400,22 +379,16 @@ def _measure_decoder(decoder: Any, model: Any, language: Any, args: argparse.Nam
     return {"tokens": tokens, "texts": asdict(text_truth([output.tokens for output in outputs], language))}
 
 
-def _truth_numbers(result: dict[str, Any]) -> list[float | None]:
+def _truth_cells(result: dict[str, Any]) -> list[str]:
     """The numbers of a decoder in the order of TRUTH_COLUMNS."""
     tokens, texts = result["tokens"], result["texts"]
-    first: list[float | None] = [None] * 6
+    cells = ["–"] * 6
     if tokens is not None:
         support = tokens["support"]
-        first = [support["precision"], support["recall"], 1 - support["mass_recall"]]
-        first += [tokens["total_variation"], tokens["kl"], tokens["reverse_kl"]]
-    return [*first, texts["precision"], texts["recall"]]
-
-
-def _truth_cells(result: dict[str, Any]) -> list[str]:
-    *first, possible, recall = (
-        "–" if number is None else f"{number:.3f}" for number in _truth_numbers(result)
-    )
-    return [*first, f"{possible} of {result['texts']['texts']}", recall]
+        numbers = [support["precision"], support["recall"], 1 - support["mass_recall"]]
+        numbers += [tokens["total_variation"], tokens["kl"], tokens["reverse_kl"]]
+        cells = [f"{number:.3f}" for number in numbers]
+    return [*cells, f"{texts['precision']:.3f} of {texts['texts']}", f"{texts['recall']:.3f}"]
 
 
 COMMAND = CommandGroup(

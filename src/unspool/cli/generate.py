@@ -232,27 +232,27 @@ class CorpusGenerator:
         return "".join(answer_json(answer, names, self.models) for answer in answers)
 
 
-class CorpusCounter:
-    """Numbers the samples of repeated prompts across the whole corpus."""
+def corpus_counter(args: argparse.Namespace) -> Callable[[Sequence[tuple[str, str]]], list[int]]:
+    """Return a function that numbers the samples of repeated prompts across the whole corpus.
 
-    def __init__(self, args: argparse.Namespace) -> None:
-        from unspool.decode.rng import SampleCounter
+    It takes the next lines and returns the first sample index of each; 0 for an invalid line, which its
+    worker reports.
+    """
+    from unspool.decode.rng import SampleCounter
 
-        self.args, self.counter = args, SampleCounter()
+    counter = SampleCounter()
 
-    def __call__(self, lines: Sequence[tuple[str, str]]) -> list[int]:
-        """The first sample index of each next line; 0 for an invalid line, which its worker reports."""
-        return [self._first_sample(line) for _, line in lines]
-
-    def _first_sample(self, line: str) -> int:
+    def first_sample(line: str) -> int:
         try:
             prompt = prompt_of_line(line, "")
         except ValueError:
             return 0
-        own, args = prompt.settings, self.args
+        own = prompt.settings
         content = prompt.conversation(chat=args.chat, system=args.system) or prompt.text
         key = json.dumps([own.get("seed", args.seed), content]).encode()
-        return self.counter.first_sample(blake2b(key, digest_size=16).digest(), own.get("n", args.n))
+        return counter.first_sample(blake2b(key, digest_size=16).digest(), own.get("n", args.n))
+
+    return lambda lines: [first_sample(line) for _, line in lines]
 
 
 @contextmanager
@@ -291,7 +291,7 @@ def generate_corpus(args: argparse.Namespace) -> int:
         partial(CorpusGenerator, args, spec),
         settings | {"decoder": spec},
         progress=_progress,
-        first_samples=CorpusCounter(args),
+        first_samples=corpus_counter(args),
         workers=args.workers,
         gpus=1 if args.device.startswith("cuda") else 0,
     )

@@ -62,12 +62,10 @@ def load_generator(name: str, options: Mapping[str, Any]) -> Any:
 
 
 def load_model(args: argparse.Namespace) -> Any:
-    """The model that the options name, or the default one; it must generate text."""
     return load_generator(model_name(args.model), load_options(args))
 
 
 def load_labeller(args: argparse.Namespace) -> Any:
-    """The classifier or tagger that --model names."""
     model = load(args.model, load_options(args))
     if model.labels is None:
         raise ValueError(

@@ -71,9 +71,9 @@ def given_texts(model: Any, args: argparse.Namespace) -> tuple[list[str] | None,
     return None, read_texts(args.text, layout, args.limit)
 
 
-def reference_texts(model: Any, args: argparse.Namespace, max_tokens: int) -> Continuations:
-    """The reference texts that `add_reference_options` chooses, cut to `max_tokens`."""
+def reference_texts(model: Any, args: argparse.Namespace, length: int) -> Continuations:
+    """The reference texts that the options choose, with at most `length` tokens after the prompt."""
     from unspool.diagnose.evaluation_texts import find_continuations
 
-    run, layout = Path(args.model), text_layout(args)
-    return find_continuations(model, run, args.text, args.prompt, max_tokens, layout)
+    size, layout = args.prompt + length, text_layout(args)
+    return find_continuations(model, Path(args.model), args.text, args.prompt, size, layout)

@@ -105,13 +105,8 @@ def loops(args: argparse.Namespace) -> Result:
     for decoder in result.decoders:
         periods = " ".join(map(str, sorted(decoder.periods)[:MAX_PERIODS]))
         more = " …" * (len(decoder.periods) > MAX_PERIODS)
-        counts = [
-            str(len(decoder.periods)),
-            str(decoder.texts),
-            f"{decoder.rate:.0%}",
-            str(decoder.approximate),
-        ]
-        rows.append([decoder.decoder, *counts, f"{decoder.rep_4:.3f}", periods + more])
+        counts = len(decoder.periods), decoder.texts, f"{decoder.rate:.0%}", decoder.approximate
+        rows.append([decoder.decoder, *map(str, counts), f"{decoder.rep_4:.3f}", periods + more])
     records = [{**asdict(decoder), "rate": decoder.rate} for decoder in result.decoders]
     title = f"continuations of {texts.source}, up to {result.tokens} tokens"
     return Result(
@@ -144,7 +139,7 @@ def beams(args: argparse.Namespace) -> Result:
             f"--beam {args.beam} is not a Beam: write Beam(1, length_penalty=GNMT(0.6)), for example"
         )
     model = load_model(args)
-    texts = reference_texts(model, args, max_tokens=args.prompt + args.length).take(args.texts, args.seed)
+    texts = reference_texts(model, args, args.length).take(args.texts, args.seed)
     result = beam_widths(model, texts.pairs, args.widths, beam=beam)
     points = [asdict(point) for point in result.points]
     title = f"beams on {texts.source}, {len(texts.pairs)} texts"
@@ -169,17 +164,12 @@ def trap(args: argparse.Namespace) -> Result:
     from unspool.plots.figures import draw_trap
 
     model = load_model(args)
-    texts = reference_texts(model, args, max_tokens=args.prompt + args.length).take(args.texts, args.seed)
+    texts = reference_texts(model, args, args.length).take(args.texts, args.seed)
     result = likelihood_trap(model, texts.pairs, length=args.length, phrase=args.phrase, seed=args.seed)
     kinds = {kind: asdict(interval) for kind, interval in result.kinds.items()}
     rows = [
-        [
-            kind,
-            str(len(result.by_text[kind])),
-            f"{interval.value:.3f}",
-            f"{interval.low:.3f} … {interval.high:.3f}",
-        ]
-        for kind, interval in result.kinds.items()
+        [kind, str(len(result.by_text[kind])), f"{each.value:.3f}", f"{each.low:.3f} … {each.high:.3f}"]
+        for kind, each in result.kinds.items()
     ]
     table = Table(["", "texts", "log p", "95 % interval"], rows)
     return Result(
@@ -232,7 +222,7 @@ def calibration(args: argparse.Namespace) -> Result:
     from unspool.plots.figures import draw_reliability
 
     model = load_model(args)
-    texts = reference_texts(model, args, max_tokens=args.prompt + args.length).take(args.texts, args.seed)
+    texts = reference_texts(model, args, args.length).take(args.texts, args.seed)
     result = pair_calibration(model, texts.pairs, bins=args.bins)
     title = f"the most probable token, on {texts.source}, {result.count:,} positions"
     table = Table.of(CALIBRATION_COLUMNS, [bin_ for bin_ in result.bins if bin_.count])
@@ -255,7 +245,7 @@ def measure_exposure(args: argparse.Namespace) -> Result:
     from unspool.diagnose.exposure_bias import exposure, true_exposure
 
     model = load_model(args)
-    texts = reference_texts(model, args, args.prompt + max(args.lengths) + args.span)
+    texts = reference_texts(model, args, max(args.lengths) + args.span)
     if texts.language is not None:
         result = true_exposure(model, texts.language, args.lengths, texts=args.texts, seed=args.seed)
     else:
