@@ -53,10 +53,14 @@ def replace_control_characters(text: str) -> str:
     return text.translate(_SHOWN)
 
 
+def clip(text: str, most: int) -> str:
+    """Shorten a text to `most` characters; the last one is then an ellipsis."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
 def message_line(text: str, most: int = 2000) -> str:
     """Return a message as one line of at most `most` characters, without control characters."""
-    joined = replace_control_characters(_BREAKS.sub(" ", text.strip()))
-    return joined if len(joined) <= most else joined[: most - 1] + "…"
+    return clip(replace_control_characters(_BREAKS.sub(" ", text.strip())), most)
 
 
 def escape_json(text: str) -> str:
@@ -66,5 +70,4 @@ def escape_json(text: str) -> str:
 
 def escape_name(text: str, most: int = 200) -> str:
     """Escape and shorten a name from a file, for a message."""
-    cut = text if len(text) <= most else text[: most - 1] + "…"
-    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in cut)
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in clip(text, most))

@@ -19,6 +19,8 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
+from unspool.errors import clip
+
 OBJECT_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 """module:name, both Python names; never the path of a file."""
 ENTRY_POINT_GROUP = "unspool.plugins"
@@ -90,5 +92,4 @@ def plugin_name(obj: type) -> str:
 
 def one_line(error: BaseException) -> str:
     """Return an error as one short line."""
-    line = f"{type(error).__name__}: {' '.join(str(error).split())}"
-    return line if len(line) <= MAX_ERROR_LENGTH else line[: MAX_ERROR_LENGTH - 1] + "…"
+    return clip(f"{type(error).__name__}: {' '.join(str(error).split())}", MAX_ERROR_LENGTH)

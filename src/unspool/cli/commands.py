@@ -52,12 +52,6 @@ def print_completion(args: argparse.Namespace) -> int:
     return 0
 
 
-def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
-    """A script that completes commands, options and their choices in bash or zsh."""
-    start = "#compdef unspool\nautoload -U +X bashcompinit && bashcompinit\n" if shell == "zsh" else ""
-    return start + _bash_script(parser)
-
-
 def _parsers(
     parser: argparse.ArgumentParser, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], argparse.ArgumentParser]]:
@@ -72,7 +66,9 @@ def _subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.Argument
     return {name: sub for action in actions for name, sub in action.choices.items()}
 
 
-def _bash_script(parser: argparse.ArgumentParser) -> str:
+def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
+    """A script that completes commands, options and their choices in bash or zsh."""
+    zsh = "#compdef unspool\nautoload -U +X bashcompinit && bashcompinit\n" if shell == "zsh" else ""
     paths, words, choices = [], [], []
     for path, sub in _parsers(parser):
         if path:
@@ -88,7 +84,7 @@ def _bash_script(parser: argparse.ArgumentParser) -> str:
                     f"    {shlex.quote(' '.join((*path, option)))}) words={values} ;;"
                     for option in action.option_strings
                 ]
-    return f"""# bash completion of unspool
+    return f"""{zsh}# bash completion of unspool
 _unspool() {{
   local current="${{COMP_WORDS[COMP_CWORD]}}" previous="${{COMP_WORDS[COMP_CWORD-1]}}" path="" word words=""
   for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do

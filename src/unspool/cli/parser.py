@@ -63,10 +63,8 @@ class Parser(argparse.ArgumentParser):
         self.exit(2)
 
 
-AddOptions = Callable[[argparse.ArgumentParser], Any]
-"""Adds options to a parser."""
-Option = Callable[[argparse._ActionsContainer], Any]
-"""Adds one option to a parser or to a group of options."""
+AddOptions = Callable[[Any], Any]
+"""Adds options to a parser, or one option to a parser or a group of options."""
 
 
 @dataclass(frozen=True)
@@ -192,12 +190,12 @@ def device_name(text: str) -> str:
 # ---- options
 
 
-def option(*names: str, **settings: Any) -> Option:
+def option(*names: str, **settings: Any) -> AddOptions:
     """One option or argument of a command, as for `add_argument`."""
     return lambda parser: parser.add_argument(*names, **settings)
 
 
-def number(flag: str, default: int | Sequence[int] | None, text: str, *, minimum: int = 1) -> Option:
+def number(flag: str, default: int | Sequence[int] | None, text: str, *, minimum: int = 1) -> AddOptions:
     """An option that takes a whole number, or several if its default is a list."""
     is_list = isinstance(default, Sequence)
     shown = " ".join(map(str, default)) if isinstance(default, Sequence) else default
@@ -273,7 +271,7 @@ def output_option(
     metavar: str = "FILE",
     *,
     required: bool = False,
-) -> Option:
+) -> AddOptions:
     return option("-o", "--output", type=Path, required=required, metavar=metavar, help=help_text)
 
 

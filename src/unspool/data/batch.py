@@ -28,6 +28,10 @@ class RandomStream(IntEnum):
     """The sampled token."""
 
 
+def _unpadded(rows_NT: Tensor, lengths_N: Tensor) -> list[list[int]]:
+    return [row[:length] for row, length in zip(rows_NT.tolist(), lengths_N.tolist(), strict=True)]
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Training rows, padded on the right; padding has weight 0."""
@@ -50,6 +54,16 @@ class Batch:
     @property
     def weight(self) -> float:
         return float(self.weights_NU.sum())
+
+    def sources(self) -> list[list[int]]:
+        """The source of each row without padding; empty lists for a language model."""
+        if self.source_NS is None or self.source_lengths_N is None:
+            return [[] for _ in self.lengths_N]
+        return _unpadded(self.source_NS, self.source_lengths_N)
+
+    def targets(self) -> list[list[int]]:
+        """The targets of each row without padding."""
+        return _unpadded(self.targets_NU, self.lengths_N)
 
     def uniform(self, columns: int, draw: RandomStream) -> Tensor:
         """Return (N, columns) random numbers in [0, 1), from the rows' seeds if there are any."""

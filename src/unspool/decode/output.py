@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from unspool.decode.hypothesis import Hypothesis, Job, Ranked, SearchStep
 from unspool.decode.loops import ApproximateLoop, Loop
 from unspool.decode.search.beam_state import Node
+from unspool.errors import clip
 from unspool.interfaces import FinishReason, TokenizerLike
 
 OUTPUT_NOTES = ("loop", "approximate_loop", "tree")
@@ -56,7 +57,7 @@ class Output:
         return self.text
 
     def __repr__(self) -> str:
-        text = self.text if len(self.text) <= REPR_CHARACTERS else self.text[: REPR_CHARACTERS - 1] + "…"
+        text = clip(self.text, REPR_CHARACTERS)
         return f"Output({text!r}, finish_reason={self.finish_reason!r}, {len(self.tokens)} tokens)"
 
     def _repr_html_(self) -> str:

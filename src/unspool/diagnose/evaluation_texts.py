@@ -6,13 +6,12 @@ probabilities are known; the validation set of the run; text that the model gene
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from unspool.data.batch import Batch
 from unspool.data.known_languages.known_language import KnownLanguage
 from unspool.data.known_languages.made_data import LanguageData
 from unspool.data.preparation import prepare
@@ -203,17 +202,10 @@ def _validation_pairs(model: Any, run: Path) -> list[tuple[list[int], list[int]]
     except (OSError, ValueError) as error:
         note(f"cannot read the run's pairs: {error}")
         return []
-    return list(_rows(batches))
-
-
-def _rows(batches: Iterable[Batch]) -> Iterable[tuple[list[int], list[int]]]:
-    """Yield source and target of every row; the source of a language model's row is empty."""
+    pairs = []
     for batch in batches:
-        if batch.source_NS is None or batch.source_lengths_N is None:
-            first = batch.inputs_NT[:, 0].tolist()
-            for row, (begin, length) in enumerate(zip(first, batch.lengths_N.tolist(), strict=True)):
-                yield [], [begin, *batch.targets_NU[row, :length].tolist()]
-            continue
-        sizes = zip(batch.source_lengths_N.tolist(), batch.lengths_N.tolist(), strict=True)
-        for row, (source, target) in enumerate(sizes):
-            yield batch.source_NS[row, :source].tolist(), batch.targets_NU[row, :target].tolist()
+        # A language model's row begins with its first input, and has no source.
+        begins = batch.inputs_NT[:, :1].tolist() if batch.source_NS is None else [[]] * len(batch.lengths_N)
+        for source, begin, target in zip(batch.sources(), begins, batch.targets(), strict=True):
+            pairs.append((source, [*begin, *target]))
+    return pairs

@@ -143,7 +143,7 @@ def sense_contexts(
         positions = (is_wanted[batch.targets_NU] & (batch.weights_NU > 0)).nonzero()
         if not len(positions):
             continue
-        sources = _sources(batch)
+        sources = batch.sources()
         hidden_MD = model.hidden_for(batch.to(head.theta_S.device))[positions[:, 0], positions[:, 1]]
         targets_M = batch.targets_NU[positions[:, 0], positions[:, 1]]
         shares = [
@@ -153,19 +153,11 @@ def sense_contexts(
         ]
         for (row, column), word, shares_J in zip(positions.tolist(), targets_M.tolist(), shares, strict=True):
             context = batch.inputs_NT[row, max(0, column + 1 - before) : column + 1].tolist()
-            seen[word].append((shares_J, tuple(context), sources[row] if sources else ()))
+            seen[word].append((shares_J, tuple(context), tuple(sources[row])))
     return {
         word: _summarise(uses, int(head.table.is_sense_VJ[word].sum()), examples)
         for word, uses in seen.items()
     }
-
-
-def _sources(batch: Batch) -> list[tuple[int, ...]]:
-    """Return the source of every row without padding; [] for language models."""
-    if batch.source_NS is None or batch.source_lengths_N is None:
-        return []
-    rows = zip(batch.source_NS.tolist(), batch.source_lengths_N.tolist(), strict=True)
-    return [tuple(row[:length]) for row, length in rows]
 
 
 def _shares(head: Any, hidden_MD: Tensor, targets_M: Tensor) -> list[list[float]]:

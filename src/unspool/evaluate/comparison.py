@@ -11,7 +11,7 @@ from typing import Any
 
 from unspool import decode
 from unspool.decode.output import Output
-from unspool.errors import replace_control_characters
+from unspool.errors import clip, replace_control_characters
 from unspool.evaluate.diversity import distinct_n, seq_rep_n
 
 
@@ -144,7 +144,7 @@ def _index(prompts: Sequence[str]) -> str:
     if len(prompts) < 2:
         return ""
     items = "".join(
-        f'<li><a href="#prompt-{number}" dir="auto">{_plain(_clip(" ".join(prompt.split()), 70))}</a></li>\n'
+        f'<li><a href="#prompt-{number}" dir="auto">{_plain(clip(" ".join(prompt.split()), 70))}</a></li>\n'
         for number, prompt in enumerate(prompts, start=1)
     )
     return f'<nav id="prompts"><h2>Prompts</h2>\n<ol>{items}</ol></nav>'
@@ -228,10 +228,6 @@ def _colour(index: int) -> str:
 def _plain(text: str) -> str:
     """Escape markup and control characters."""
     return escape(replace_control_characters(text))
-
-
-def _clip(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def _count(number: int, noun: str) -> str:

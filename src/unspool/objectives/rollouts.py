@@ -85,12 +85,8 @@ def make_prompts(model: Trainable, batch: Batch, prompt: int) -> list[RolloutPro
     found = []
     seeds_N = torch.randint(1 << 62, (len(batch.lengths_N),)) if batch.seeds_N is None else batch.seeds_N
     seeds = seeds_N.tolist()
-    for row, length in enumerate(batch.lengths_N.tolist()):
-        rollouts = batch.targets_NU[row, :length].tolist()
+    for row, (source, rollouts) in enumerate(zip(batch.sources(), batch.targets(), strict=True)):
         if model.is_encoder_decoder:
-            assert batch.source_NS is not None
-            assert batch.source_lengths_N is not None
-            source = batch.source_NS[row, : int(batch.source_lengths_N[row])].tolist()
             found.append(RolloutPrompt(row, tuple(source), tuple(rollouts), seeds[row]))
         else:
             sequence = (int(batch.inputs_NT[row, 0]), *rollouts)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unspool.arguments import as_int, items, shown
+from unspool.errors import clip
 from unspool.plots.canvas import BLUE, GREEN, INK, ORANGE, RED, SOFT, canvas, check_type, label
 
 if TYPE_CHECKING:
@@ -52,16 +53,12 @@ def draw_intervals(panels: Mapping[str, Mapping[str, Interval]], path: str | Pat
                 ends = [end if isfinite(end) else interval.value for end in (interval.low, interval.high)]
                 panel.plot(ends, [row, row], color=SOFT, lw=3, solid_capstyle="butt")
                 panel.plot([interval.value], [row], "o", color=BLUE, ms=5)
-            panel.set_yticks(range(len(systems)), [_shorten(name, 28) for name in systems], parse_math=False)
+            panel.set_yticks(range(len(systems)), [clip(name, 28) for name in systems], parse_math=False)
             panel.set_ylim(len(systems) - 0.5, -0.5)
             panel.set_title(measure, **{"loc": "left", "fontsize": 9, "color": INK, "parse_math": False})
             panel.margins(x=0.12)
         for panel in axes[len(panels) :]:
             panel.set_visible(False)
-
-
-def _shorten(name: str, length: int) -> str:
-    return name if len(name) <= length else name[: length - 1] + "…"
 
 
 def draw_heads(result: Sequence[LabelAgreement], path: str | Path) -> None:
@@ -229,7 +226,7 @@ def draw_loops(result: LoopRates, path: str | Path) -> None:
     check_type(result, "LoopRates")
     with canvas(path, 8.4, 1.4 + 0.3 * len(result.decoders)) as figure:
         left, right = figure.subplots(1, 2)
-        names = [_shorten(loops.decoder, 34) for loops in result.decoders]
+        names = [clip(loops.decoder, 34) for loops in result.decoders]
         left.barh(range(len(names)), [loops.rate for loops in result.decoders], 0.6, color=BLUE)
         left.set_yticks(range(len(names)), names, parse_math=False)
         left.invert_yaxis()

@@ -120,10 +120,6 @@ def sources_and_references(
     sources: list[list[int]] = []
     references: list[str] = []
     for batch in batches:
-        assert batch.source_NS is not None
-        assert batch.source_lengths_N is not None
-        lengths = zip(batch.source_lengths_N.tolist(), batch.lengths_N.tolist(), strict=True)
-        for row, (source_length, length) in enumerate(lengths):
-            sources.append(batch.source_NS[row, : source_length - 1].tolist())
-            references.append(tokenizer.decode(batch.targets_NU[row, :length].tolist()))
+        sources += [source[:-1] for source in batch.sources()]
+        references += map(tokenizer.decode, batch.targets())
     return sources[:rows], references[:rows]
