@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
-from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,7 @@ from unspool.cli.output import (
     progress_bar,
     reserve_file,
 )
-from unspool.cli.parser import add_length_options, add_model_options, command, option, seed_of
+from unspool.cli.parser import add_length_options, add_model_options, command, path_option, seed_of
 from unspool.cli.prompts import add_prompt_options, read_prompts, render
 from unspool.errors import replace_control_characters
 from unspool.io import new_file
@@ -97,7 +96,7 @@ FAILED, REFUSED = 1, 2
     add_model_options,
     add_decoders_option,
     partial(add_length_options, new_tokens=60),
-    option("--html", type=Path, metavar="FILE", help="also write an HTML report with plots"),
+    path_option("--html", "also write an HTML report with plots"),
     json="one JSON object per decoder and prompt",
 )
 def compare(args: argparse.Namespace) -> int:

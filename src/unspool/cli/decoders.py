@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unspool import config
+from unspool.cli.parser import flag, path_option
 from unspool.io import read_bounded
 
 if TYPE_CHECKING:
@@ -57,19 +57,17 @@ def add_decoder_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--decoder", metavar="SPEC", help='any decoder, as in Python: "Sample(TopK(40), Temperature(0.7))"'
     )
-    group.add_argument("--greedy", action="store_true", help="always the most probable token: Greedy()")
+    flag("--greedy", "always the most probable token: Greedy()")(group)
     shared: dict[str, Any] = {"dest": "transforms", "default": []}
-    for flag, name, kind, text in (*SAMPLING, *PENALTIES):
+    for name, transform, kind, text in (*SAMPLING, *PENALTIES):
         metavar = "N" if kind is int else "X"
-        convert = _transform(name, kind)
-        group.add_argument(flag, action="append", type=convert, metavar=metavar, help=text, **shared)
+        convert = _transform(transform, kind)
+        group.add_argument(name, action="append", type=convert, metavar=metavar, help=text, **shared)
     dry_help = "penalise tokens that would continue a repetition: DRY()"
     group.add_argument("--dry", action="append_const", const="DRY()", help=dry_help, **shared)
     grammar = group.add_mutually_exclusive_group()
     grammar.add_argument("--regex", metavar="PATTERN", help="only texts that match this regular expression")
-    grammar.add_argument(
-        "--json-schema", type=Path, metavar="FILE", help="only JSON that is valid for the schema in this file"
-    )
+    path_option("--json-schema", "only JSON that is valid for the schema in this file")(grammar)
 
 
 def add_decoders_option(parser: argparse.ArgumentParser) -> None:

@@ -21,6 +21,8 @@ from unspool.cli.parser import (
     command,
     number,
     option,
+    path_option,
+    repeated,
 )
 from unspool.cli.texts import add_columns_option, add_reading_options, add_text_options, given_texts
 from unspool.data.records import Layout
@@ -58,9 +60,9 @@ approximate randomisation against the first system.
 @command(
     TEXTS_EXAMPLES,
     option("outputs", nargs="+", metavar="[NAME=]FILE", help="the outputs of a system"),
-    option("--references", type=Path, metavar="FILE", help="reference outputs, line by line"),
-    option("--prompts", type=Path, metavar="FILE", help="the prompts, line by line"),
-    option("--human", type=Path, metavar="FILE", help="human texts to compare with"),
+    path_option("--references", "reference outputs, line by line"),
+    path_option("--prompts", "the prompts, line by line"),
+    path_option("--human", "human texts to compare with"),
     add_columns_option,
     option(
         "--tokens",
@@ -68,13 +70,7 @@ approximate randomisation against the first system.
         default="words",
         help="tokens that diversity counts: words, or those of the model (default: %(default)s)",
     ),
-    option(
-        "--measure",
-        action="append",
-        default=[],
-        metavar="MODULE:FUNCTION",
-        help="also measure the mean of this function; may be repeated",
-    ),
+    repeated("--measure", "MODULE:FUNCTION", "also measure the mean of this function"),
     number("--samples", 1000, "samples for intervals and p"),
     add_seed_option,
     add_model_options,

@@ -35,10 +35,11 @@ from unspool.cli.parser import (
     add_length_options,
     add_model_options,
     command,
+    flag,
     natural,
     number,
-    option,
     output_option,
+    repeated,
     seed_of,
 )
 from unspool.cli.prompts import (
@@ -194,11 +195,8 @@ def add_ray_options(parser: argparse.ArgumentParser) -> None:
         "a folder of them, and may be larger than memory; --output is a folder. Repeat an interrupted "
         "command to resume it.",
     )
-    group.add_argument(
-        "--ray",
-        action="store_true",
-        help="use the Ray cluster at RAY_ADDRESS or on this machine; without one, start processes here",
-    )
+    help_text = "use the Ray cluster at RAY_ADDRESS or on this machine; without one, start processes here"
+    flag("--ray", help_text)(group)
     help_text = "processes, each with its own copy of the model (default: the number of cores − 1)"
     number("--workers", None, help_text)(group)
     number("--block-size", None, "lines per part file (default: 256)")(group)
@@ -340,23 +338,10 @@ in int8, its size in the file with --weights stored, and 2 with --dtype bfloat16
     add_decoder_options,
     partial(add_length_options, new_tokens=config.MAX_NEW_TOKENS),
     number("--n", 1, "texts per prompt, up to a million"),
-    option(
-        "--stop", action="append", default=[], metavar="TEXT", help="end before this text; may be repeated"
-    ),
-    option(
-        "--stop-id",
-        action="append",
-        type=natural,
-        default=[],
-        metavar="ID",
-        help="end at this token, which is not printed; may be repeated",
-    ),
-    option("--stop-loops", action="store_true", help="end a text that repeats itself in a loop"),
-    option(
-        "--stop-approximate-loops",
-        action="store_true",
-        help="end a text also if it repeats itself approximately",
-    ),
+    repeated("--stop", "TEXT", "end before this text"),
+    repeated("--stop-id", "ID", "end at this token, which is not printed", type=natural),
+    flag("--stop-loops", "end a text that repeats itself in a loop"),
+    flag("--stop-approximate-loops", "end a text also if it repeats itself approximately"),
     number(
         "--batch-size",
         None,

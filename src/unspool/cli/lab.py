@@ -9,11 +9,10 @@ import os
 import traceback
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unspool.cli.output import Result, check_output, print_json, print_message, progress_bar, reserve_file
-from unspool.cli.parser import CommandGroup, command, natural, option, positive
+from unspool.cli.parser import CommandGroup, command, flag, natural, option, path_option, positive
 from unspool.config import suggest
 from unspool.errors import escape_json
 
@@ -57,12 +56,8 @@ def _add_result_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="seeds (default: the number that each claim registered, from 101 on; with --quick 101)",
     )
-    parser.add_argument(
-        "--quick", action="store_true", help="seconds instead of minutes; the numbers mean nothing"
-    )
-    parser.add_argument(
-        "--folder", type=Path, metavar="FOLDER", help="folder of the results (default: in the user's cache)"
-    )
+    flag("--quick", "seconds instead of minutes; the numbers mean nothing")(parser)
+    path_option("--folder", "folder of the results (default: in the user's cache)", "FOLDER")(parser)
 
 
 def chosen_seeds(args: argparse.Namespace) -> list[int] | None:
@@ -122,18 +117,17 @@ def _listed(finding: Finding) -> dict[str, Any]:
 @command(
     RUN_EXAMPLES,
     option("names", metavar="CLAIM", nargs="*", help="names of claims; see `unspool lab list`"),
-    option("--all", action="store_true", help="run every claim"),
-    option("--stale", action="store_true", help="run the claims whose results are stale"),
+    flag("--all", "run every claim"),
+    flag("--stale", "run the claims whose results are stale"),
     option("--jobs", type=positive, default=1, metavar="N", help="number of processes (default: 1)"),
-    option(
+    path_option(
         "--data",
-        type=Path,
-        metavar="FOLDER",
-        help="human texts and models for claims that need them (default: lab-data in the user's cache)",
+        "human texts and models for claims that need them (default: lab-data in the user's cache)",
+        "FOLDER",
     ),
-    option("--from", type=Path, dest="file", metavar="FILE", help="results that `lab report --json` wrote"),
+    path_option("--from", "results that `lab report --json` wrote", dest="file"),
     _add_result_options,
-    option("--again", action="store_true", help="measure again what was measured before"),
+    flag("--again", "measure again what was measured before"),
     json="one JSON object per claim, with all numbers",
 )
 def run_claims(args: argparse.Namespace) -> int:
@@ -215,10 +209,8 @@ def _print_finding(args: argparse.Namespace, claim: Experiment) -> str:
 
 @command(
     REPORT_EXAMPLES,
-    option("--markdown", type=Path, metavar="FILE", help="write the report as Markdown"),
-    option(
-        "--from", type=Path, dest="file", metavar="FILE", help="report the measurements that --json wrote"
-    ),
+    path_option("--markdown", "write the report as Markdown"),
+    path_option("--from", "report the measurements that --json wrote", dest="file"),
     _add_result_options,
     json="all measurements as one JSON object",
 )

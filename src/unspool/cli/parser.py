@@ -126,25 +126,20 @@ def add_commands(
             for add_options in command.options:
                 add_options(sub)
             if command.figure:
-                sub.add_argument(
-                    "--figure", type=Path, metavar="FILE", help="draw a figure: .svg, .png or .pdf"
-                )
+                path_option("--figure", "draw a figure: .svg, .png or .pdf")(sub)
             if command.json is not None:
-                sub.add_argument("--json", action="store_true", help=f"print {command.json}")
+                flag("--json", f"print {command.json}")(sub)
             sub.set_defaults(run=command.run)
             sub.usage = _short_usage(sub)
 
 
 def add_global_options(parser: argparse.ArgumentParser, default: Any = False) -> None:
-    parser.add_argument(
-        "--debug", action="store_true", default=default, help="show the traceback of an error"
-    )
-    parser.add_argument(
+    flag("--debug", "show the traceback of an error", default=default)(parser)
+    flag(
         "--trust-code",
-        action="store_true",
+        "import Python code that a decoder, recipe or run folder names: my_package:MySampler",
         default=default,
-        help="import Python code that a decoder, recipe or run folder names: my_package:MySampler",
-    )
+    )(parser)
 
 
 def _short_usage(parser: argparse.ArgumentParser) -> str:
@@ -195,12 +190,26 @@ def option(*names: str, **settings: Any) -> AddOptions:
     return lambda parser: parser.add_argument(*names, **settings)
 
 
-def number(flag: str, default: int | Sequence[int] | None, text: str, *, minimum: int = 1) -> AddOptions:
+def flag(name: str, text: str, **settings: Any) -> AddOptions:
+    return option(name, action="store_true", help=text, **settings)
+
+
+def path_option(name: str, text: str, metavar: str = "FILE", **settings: Any) -> AddOptions:
+    return option(name, type=Path, metavar=metavar, help=text, **settings)
+
+
+def repeated(name: str, metavar: str, text: str, **settings: Any) -> AddOptions:
+    """An option whose values are collected in a list."""
+    text = f"{text}; may be repeated"
+    return option(name, action="append", default=[], metavar=metavar, help=text, **settings)
+
+
+def number(name: str, default: int | Sequence[int] | None, text: str, *, minimum: int = 1) -> AddOptions:
     """An option that takes a whole number, or several if its default is a list."""
     is_list = isinstance(default, Sequence)
     shown = " ".join(map(str, default)) if isinstance(default, Sequence) else default
     return option(
-        flag,
+        name,
         type=positive if minimum else natural,
         default=default,
         nargs="+" if is_list else None,

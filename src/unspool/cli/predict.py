@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from unspool.cli.models import load_labeller
 from unspool.cli.output import check_output, json_line, open_output, terminal_text
-from unspool.cli.parser import add_running_options, command, number, option, output_option
+from unspool.cli.parser import add_running_options, command, number, option, output_option, path_option
 from unspool.cli.prompts import read_stdin
 from unspool.data.records import read_records, split_lines
 from unspool.evaluate.text_files import layout_of_run
@@ -40,11 +40,9 @@ CHUNK = 1024
         metavar="TEXT",
         help='texts to label; the lines of standard input if it is "-" or missing',
     ),
-    option(
+    path_option(
         "--text",
-        type=Path,
-        metavar="FILE",
-        help='texts, one per line; in a .jsonl file {"text": "…"} per line; in a file with columns, the '
+        'texts, one per line; in a .jsonl file {"text": "…"} per line; in a file with columns, the '
         "column that the run was trained on",
     ),
     option("--model", required=True, metavar="NAME", help="the run folder of a classifier or tagger"),

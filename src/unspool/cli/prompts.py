@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unspool.cli.parser import flag, path_option
 from unspool.config import convert, unknown
 from unspool.data.records import PROMPT, Record, json_record, read_records, split_lines
 from unspool.errors import check_surrogates
@@ -80,22 +81,17 @@ def add_prompt_options(parser: argparse.ArgumentParser) -> None:
         help='text to continue; standard input if it is "-" or missing. It may contain special tokens '
         "(<|im_start|>), which are plain text with --chat and in messages",
     )
-    parser.add_argument(
+    path_option(
         "--prompts",
-        type=Path,
-        metavar="FILE",
-        help=f"many prompts, one per line; in a .jsonl file {PROMPT} per line; in a .tsv file the first "
-        "column",
-    )
+        f"many prompts, one per line; in a .jsonl file {PROMPT} per line; in a .tsv file the first column",
+    )(parser)
     parser.add_argument(
         "--lines",
         action=argparse.BooleanOptionalAction,
         help="every line of standard input, which is read to its end first, is a prompt (default for "
         "encoder–decoders); otherwise all of it is one prompt",
     )
-    parser.add_argument(
-        "--chat", action="store_true", help="send the prompt as a user message to a chat model"
-    )
+    flag("--chat", "send the prompt as a user message to a chat model")(parser)
     parser.add_argument("--system", metavar="TEXT", help="system message of the chat (implies --chat)")
 
 

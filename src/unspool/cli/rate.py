@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from unspool.cli.output import Result, Table, check_output
-from unspool.cli.parser import CommandGroup, add_seed_option, command, number, option, output_option
+from unspool.cli.parser import (
+    CommandGroup,
+    add_seed_option,
+    command,
+    flag,
+    number,
+    option,
+    output_option,
+    path_option,
+)
 from unspool.errors import replace_control_characters
 
 if TYPE_CHECKING:
@@ -60,7 +69,7 @@ FOLDER = option("folder", type=Path, metavar="FOLDER", help="the set of `unspool
     PREPARE_EXAMPLES,
     option("outputs", nargs="+", metavar="[NAME=]FILE", help="the outputs of a system"),
     output_option("folder of the new set", "FOLDER", required=True),
-    option("--prompts", type=Path, metavar="FILE", help="the prompts, line by line"),
+    path_option("--prompts", "the prompts, line by line"),
     option(
         "--scale",
         choices=("score", "preference"),
@@ -224,7 +233,7 @@ def _report_lines(report: RatingReport, measure: str) -> Iterator[str | Table]:
     FOLDER,
     option("sheet", type=Path, metavar="CSV", help="the file to write"),
     option("--rater", metavar="NAME", help="write every item, for this rater to fill in"),
-    option("--systems", action="store_true", help="include the names of the systems (unblinded)"),
+    flag("--systems", "include the names of the systems (unblinded)"),
 )
 def export_sheet(args: argparse.Namespace) -> Result:
     """Write all answers, or a sheet for one rater, as CSV."""

@@ -15,7 +15,16 @@ from typing import Any
 from unspool import config
 from unspool.cli.models import load_generator, load_options, model_name
 from unspool.cli.output import print_message
-from unspool.cli.parser import MODEL_HELP, add_running_options, command, number, option
+from unspool.cli.parser import (
+    MODEL_HELP,
+    add_running_options,
+    command,
+    flag,
+    number,
+    option,
+    path_option,
+    repeated,
+)
 
 EXAMPLES = """examples:
   unspool serve smollm2
@@ -85,31 +94,18 @@ def _alias(text: str) -> tuple[str, str]:
         "megabytes for the KV cache of earlier prompts; 0 turns the prefix cache off",
         minimum=0,
     ),
-    option(
-        "--alias",
-        type=_alias,
-        action="append",
-        default=[],
-        metavar="NAME=MODEL",
-        help="another name of a served model; repeatable",
-    ),
-    option("--strict", action="store_true", help="refuse unknown fields instead of ignoring them"),
+    repeated("--alias", "NAME=MODEL", "another name of a served model", type=_alias),
+    flag("--strict", "refuse unknown fields instead of ignoring them"),
     option(
         "--log", choices=("text", "json"), default="text", help="format of the log (default: %(default)s)"
     ),
-    option(
+    path_option(
         "--api-keys",
-        type=Path,
-        metavar="FILE",
-        help=f"API keys of at least 16 characters, one per line; or comma-separated in {KEYS_VARIABLE}. The "
+        f"API keys of at least 16 characters, one per line; or comma-separated in {KEYS_VARIABLE}. The "
         "first is the owner's. Required unless --host is a loopback address",
     ),
-    option(
-        "--ratings", type=Path, metavar="FOLDER", help="let people rate this set of `unspool rate prepare`"
-    ),
-    option(
-        "--lab", type=Path, metavar="FILE", help="show the results that `unspool lab report --json` wrote"
-    ),
+    path_option("--ratings", "let people rate this set of `unspool rate prepare`", "FOLDER"),
+    path_option("--lab", "show the results that `unspool lab report --json` wrote"),
     partial(add_running_options, dtype=True),
     json=None,
 )

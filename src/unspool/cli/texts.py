@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unspool.cli.parser import add_seed_option, number, positive
+from unspool.cli.parser import add_seed_option, number, path_option, positive
 from unspool.data.records import Layout
 from unspool.evaluate.text_files import layout_of_run, read_pairs, read_texts
 
@@ -21,7 +21,7 @@ TEXT_HELP = (
 
 def add_text_options(parser: argparse.ArgumentParser, *, required: bool = False, default: str = "") -> None:
     note = f" (default: {default})" if default else ""
-    parser.add_argument("--text", type=Path, required=required, metavar="FILE", help=TEXT_HELP + note)
+    path_option("--text", TEXT_HELP + note, required=required)(parser)
     parser.add_argument(
         "--document",
         choices=("line", "file"),

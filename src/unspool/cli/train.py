@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unspool.cli.output import Result, print_message
-from unspool.cli.parser import command, option, output_option
+from unspool.cli.parser import command, flag, option, output_option, repeated
 
 if TYPE_CHECKING:
     from unspool.training.reporters import Reporter
@@ -42,13 +42,7 @@ _SAME_AS_OUTPUT = object()
         help="a TOML file; not needed with --resume, which uses the recipe of the run",
     ),
     output_option("run folder for checkpoints, curves and the model", "RUN"),
-    option(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="change a setting of the recipe: train.lr=0.002; may be repeated",
-    ),
+    repeated("--set", "KEY=VALUE", "change a setting of the recipe: train.lr=0.002"),
     option(
         "--resume",
         nargs="?",
@@ -56,11 +50,7 @@ _SAME_AS_OUTPUT = object()
         metavar="RUN",
         help="resume the interrupted run in this folder, or in --output",
     ),
-    option(
-        "--dry-run",
-        action="store_true",
-        help="read the data, build the model and report the cost of the run without training",
-    ),
+    flag("--dry-run", "read the data, build the model and report the cost of the run without training"),
     json="one JSON object per point of the curves",
 )
 def train(args: argparse.Namespace) -> Result | int:
