@@ -49,7 +49,6 @@ COMMANDS = ("/decoder", "/help", "/quit", "/save", "/seed", "/undo")
 )
 def chat(args: argparse.Namespace) -> int:
     """Chat with a model."""
-    check_output(None)
     spec = decoder_spec(args)
 
     import unspool as us  # here, because it imports torch

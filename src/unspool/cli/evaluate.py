@@ -201,7 +201,6 @@ def _record(
 
 
 def _table(systems: Sequence[tuple[SystemMeasures, dict[str, Interval], dict[str, PairedTest]]]) -> Table:
-    """A row per measure and a column per system."""
     counts = (
         f"{system.texts}" + (f" ({system.empty} empty)" if system.empty else "") for system, _, _ in systems
     )

@@ -70,13 +70,11 @@ class Request:
     text: str
     """The string that the model reads."""
     number: int
-    """Index of the prompt."""
     spec: str
     """The decoder as a string."""
     options: Mapping[str, Any]
     """Keyword arguments of `generate`."""
     id: Any = None
-    """The "id" of its JSON line."""
 
 
 Answer = tuple[Request, "Output", int]

@@ -77,7 +77,6 @@ def chosen_claims(names: Sequence[str], everything: bool, claims: Sequence[Exper
 
 
 def stored_findings(args: argparse.Namespace, claims: Sequence[Experiment]) -> list[Finding]:
-    """The results that were measured so far."""
     from unspool.lab.results import findings, results_folder
 
     return findings(claims, chosen_seeds(args), folder=results_folder(args.folder), quick=args.quick)

@@ -281,9 +281,7 @@ class Result:
     """One line of JSON each."""
     text: Iterable[str | Table]
     draw: Callable[[Path], None] | None = None
-    """Draws the figure of --figure."""
     status: int = 0
-    """The exit status."""
 
 
 def present(measure: Callable[[Namespace], Result | int], args: Namespace) -> int:

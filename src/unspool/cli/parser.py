@@ -76,11 +76,9 @@ class Command:
     """Shown under the options: example calls, then explanations."""
     options: tuple[AddOptions, ...]
     run: Callable[[argparse.Namespace], int]
-    """Returns the exit status."""
     json: str | None
     """What --json prints; None for a command without results."""
     figure: bool
-    """Whether there is --figure."""
 
 
 def command(

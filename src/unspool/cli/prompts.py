@@ -45,7 +45,6 @@ class Prompt:
     id: Any = None
     """The "id" of its JSON line, which is copied to the output."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """The settings of its JSON line."""
     is_blank: bool = False
     """Whether this is a blank line of a plain file, whose output is a blank line."""
 
@@ -136,7 +135,6 @@ def read_stdin() -> str:
 
 
 def split_prompt(prompt: Prompt, *, keep_blank: bool = True) -> list[Prompt]:
-    """One prompt per line of standard input."""
     return [
         Prompt(line, where=f"standard input:{number}", is_blank=not line.strip())
         for number, line in enumerate(split_lines(prompt.text), start=1)

@@ -40,9 +40,7 @@ class DecoderView:
     """
 
     decoder: str
-    """The decoder as a string."""
     statuses: tuple[TokenStatus, ...] = ()
-    """The status of each shown token."""
     probabilities: tuple[float | None, ...] = ()
     """The sampling probability of each shown token; None if it would need a test of every token."""
     kept: int | None = None
@@ -263,7 +261,6 @@ class AttentionMap:
 
     kind: Kind
     kinds: tuple[Kind, ...]
-    """All kinds that this model has."""
     layer: int
     """Counted from 0."""
     layers: int

@@ -76,7 +76,6 @@ class ExposurePoint:
     perfect: float = 0.0
     """Gap of a perfect model: 0 with a known truth."""
     interval: Interval | None = None
-    """Interval of the excess."""
     lost: float | None = None
     """Share of the model's texts that are impossible by then; None without a known truth."""
     possible: float | None = None

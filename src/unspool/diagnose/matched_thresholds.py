@@ -152,7 +152,6 @@ class Match:
     rejected: float
     """Actual share; smaller if tokens tie."""
     tokens: int
-    """Number of measured tokens."""
     low: float
     high: float
     """Wilson's 95 % interval of the share on other text of the same kind, for independent tokens."""

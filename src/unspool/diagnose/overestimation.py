@@ -148,7 +148,6 @@ class Distance:
     """
 
     share: float
-    """s, the uniform share of the probability."""
     rank: int
     """Numerical rank of the true log-probabilities."""
     least: float | None
@@ -156,11 +155,8 @@ class Distance:
     reached: float
     """The model's error, ‖A − A′‖_F."""
     delta: float
-    """The largest log p* − log p̂ of possible tokens."""
     tau: float
-    """1 − e^(−δ), the bound of the overestimation."""
     overestimation: float
-    """The largest p̂ − p*."""
 
 
 def distance(logp_CV: Tensor, true_CV: Tensor, limit: int | None, share: float = SHARE) -> Distance:

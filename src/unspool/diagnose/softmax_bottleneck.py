@@ -41,11 +41,8 @@ ROUNDING_FACTOR = 8.0
 ROW_LENGTH = 64
 """Tokens per row of generated text; many short rows are faster than one long text."""
 MAX_SOURCE_LENGTH = 8
-"""Maximum length of a random source."""
 BATCH = 32
-"""Random sources per batch."""
 MAX_DRAWS = 8
-"""Maximum number of batches if rows end early."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +58,6 @@ class Bottleneck:
     limit: int | None
     """Rank limit of one output matrix: D + 1, or D + 2 with a bias."""
     rank: int
-    """Numerical rank of the log-probabilities."""
     smallest: float
     """Singular values below this are rounding error."""
     singular_values: tuple[float, ...]

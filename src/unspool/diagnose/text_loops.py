@@ -21,7 +21,6 @@ from unspool.evaluate.diversity import check_texts, rep_n
 from unspool.interfaces import Decoder, StepModel
 
 MAX_REPETITIONS = 8
-"""Repetitions of a loop that are measured."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,6 @@ class DecoderLoops:
     decoder: str
     texts: int
     periods: tuple[int, ...]
-    """Period of each loop."""
     rep_4: float
     """Mean share of repeated 4-grams."""
     turns: tuple[float, ...]

@@ -94,7 +94,6 @@ def sense_head(model: Any) -> Kerbs:
 
 
 CHUNK = 256
-"""Positions per step."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,6 @@ class WordUse:
     """Use of the senses of one word."""
 
     count: int
-    """Occurrences of the word."""
     shares: list[float]
     """Share of each sense; empty if the word does not occur."""
     occurrences: list[list[Occurrence]]

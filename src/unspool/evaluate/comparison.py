@@ -51,7 +51,6 @@ class DecoderRow:
     outputs: tuple[Output, ...]
     """One per prompt."""
     seconds: float
-    """Total time."""
 
     @property
     def speed(self) -> float:

@@ -40,7 +40,6 @@ class Support:
     mass: float
     """Share of the model's probability that is kept."""
     size: float
-    """Number of kept tokens."""
 
 
 def support(kept_CV: Tensor, p_CV: Tensor, true_CV: Tensor) -> Support:

@@ -35,7 +35,6 @@ from unspool.evaluate.teacher_forcing import fitting
 from unspool.interfaces import StepModel
 
 ROWS = 64
-"""Sentences per batch."""
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,6 @@ class Mauve:
     """Area for histograms smoothed for small samples (MAUVE*)."""
     clusters: int
     by_clustering: tuple[float, ...]
-    """Area for each clustering."""
     texts: tuple[int, int]
     """Number of human and of generated texts."""
     length: int | None = None

@@ -42,7 +42,6 @@ class SystemMeasures:
     system: str
     texts: int
     empty: int
-    """Number of empty outputs."""
     values: dict[str, float] = field(default_factory=dict)
     """All measures by name."""
     summed: dict[str, SummedMeasure] = field(default_factory=dict)

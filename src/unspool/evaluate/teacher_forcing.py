@@ -31,7 +31,6 @@ class Window:
     """A part of a text."""
 
     text: int
-    """Index of the text."""
     tokens: tuple[int, ...]
     first: int
     """Index of the first scored token; the tokens before it are context."""
@@ -44,7 +43,6 @@ class ReadTokens:
     logp_MV: Tensor
     token_M: Tensor
     text_M: Tensor
-    """Index of the text of each token."""
 
 
 def forced(
@@ -214,9 +212,7 @@ class Perplexity:
     nats: float
     """−Σ log p of all tokens."""
     tokens: int
-    """Number of scored tokens."""
     by_text: tuple[float, ...]
-    """Perplexity of each text."""
 
     @property
     def value(self) -> float:

@@ -73,13 +73,11 @@ class Experiment:
     source: str
     """The document that makes the claim, and the section."""
     measured: str
-    """The experiment in words."""
     measure: Measure
     draw: Draw
     seeds: int
     """The number of seeds of a complete run."""
     limits: str = ""
-    """Limits of the experiment."""
     comment: str = ""
     """An explanation that was written after the result; it is no part of the plan."""
     needs: tuple[str, ...] = ()
@@ -109,7 +107,6 @@ class Claim(Experiment):
     primary: str
     """The effect in words. Positive values support the claim."""
     matters: float
-    """The smallest effect that matters."""
     contradicted_below: float = 0.0
     """An interval below this value contradicts the claim."""
     unit: str = "seed"

@@ -67,7 +67,6 @@ def _hash(name: str) -> str:
 
 @cache
 def smollm2() -> Any:
-    """Return SmolLM2 with int8 weights."""
     _hash("smollm2")
     return us.load("smollm2", weights="int8")
 

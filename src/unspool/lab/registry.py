@@ -69,7 +69,6 @@ def register(experiments: Sequence[Experiment], why: str, date: str) -> list[str
 
 
 def main() -> None:
-    """Register the claims that changed."""
     from unspool.lab.claims import CLAIMS
 
     parser = argparse.ArgumentParser(description="Register changed claims before they are measured.")

@@ -79,7 +79,6 @@ def markdown_page(findings: Sequence[Finding]) -> str:
 
 
 def write_figures(findings: Sequence[Finding], page: Path) -> None:
-    """Write every figure that the Markdown page shows."""
     for it in findings:
         if it.current:
             draw_finding(it, page.parent / FIGURES / f"{it.claim.name}.svg")
@@ -99,7 +98,6 @@ def draw_finding(finding: Finding, path: Path) -> None:
 
 
 def figure_svg(finding: Finding) -> str:
-    """Return the figure of a claim as an <svg> element."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "figure.svg"
         draw_finding(finding, path)
@@ -108,7 +106,6 @@ def figure_svg(finding: Finding) -> str:
 
 
 def effect_line(finding: Finding) -> str:
-    """Return the primary effect with its interval in words."""
     claim, effect = finding.claim, finding.effect
     assert isinstance(claim, Claim)
     assert effect is not None
@@ -117,7 +114,6 @@ def effect_line(finding: Finding) -> str:
 
 
 def seeds_summary(findings: Sequence[Finding]) -> str:
-    """Tell the time that the measurements took."""
     seconds = sum(result.seconds for it in findings for result in it.current)
     if not seconds:
         return "Nothing has been run yet."

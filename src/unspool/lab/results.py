@@ -54,7 +54,6 @@ class Result:
 
 
 def results_folder(chosen: Path | None = None) -> Path:
-    """The folder of results: `chosen`, or one in the user's cache."""
     return chosen or cache_folder() / "lab"
 
 

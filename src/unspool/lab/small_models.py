@@ -155,7 +155,6 @@ class NarrowTrigram(nn.Module):
         self.head = nn.Linear(width, vocabulary, bias=False)
 
     def forward(self, contexts_N2: Tensor) -> Tensor:
-        """(N, 2) → (N, V)."""
         logits: Tensor = self.head(self.layers(self.embed(contexts_N2).flatten(1)))
         return logits.log_softmax(-1)
 
@@ -236,7 +235,6 @@ def continue_texts(
 
 
 def repetition(texts: Sequence[Sequence[int]]) -> list[float]:
-    """Return the share of repeated 4-grams of each text."""
     return [rep_n(text, 4) for text in texts]
 
 
@@ -246,7 +244,6 @@ def loops(texts: Sequence[Sequence[int]]) -> list[float]:
 
 
 def differences(first: Sequence[float], second: Sequence[float]) -> list[float]:
-    """Return the difference of each pair."""
     return [one - two for one, two in zip(first, second, strict=True)]
 
 

@@ -109,7 +109,6 @@ class Scale:
     texts: int
     """Number of texts per item."""
     guide: str
-    """Instructions for raters."""
 
     def check(self, choice: str) -> str:
         """Return the choice; raise if it is not an answer."""

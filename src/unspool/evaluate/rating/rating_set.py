@@ -48,7 +48,6 @@ class TextOrigins:
     """The systems that generated the texts of an item."""
 
     prompt: int
-    """Index of the prompt."""
     systems: tuple[tuple[str, ...], ...]
     """For each text of the item, the systems that generated it."""
 

@@ -121,7 +121,6 @@ WEAK = {**TRANSFORMER_LM, "width": 8, "heads": 2, "layers": 1, "inner_width": 16
 
 
 def prefixes(truth: ZipfMarkov, count: int, seed: int) -> list[tuple[int, ...]]:
-    """Return the first words of longer sentences."""
     rng = Random(seed)
     starts: list[tuple[int, ...]] = []
     while len(starts) < count:

@@ -140,7 +140,6 @@ WIDTH, EACH, STEPS = 8, 50, 250
 
 
 def descend(head: Kerbs, parameters: Sequence[Any], hidden: Tensor, targets: Tensor, rate: float) -> None:
-    """Take one step of gradient descent."""
     loss, _ = head.loss(hidden, targets, torch.ones(len(targets)))
     grads = torch.autograd.grad(loss / len(targets), list(parameters))
     for parameter, grad in zip(parameters, grads, strict=True):

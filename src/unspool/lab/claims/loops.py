@@ -24,7 +24,6 @@ from unspool.plots.seeds import chart, lines
 
 
 def train_trigram(seed: int, words: int, updates: int) -> Any:
-    """Train a trigram model of a language of order 2."""
     data = language("zipf_markov", seed, 2000, word_count=words, order=2, seed=seed)
     return train_model(data, {"kind": "trigram", "width": 16, "inner_width": 32}, updates, seed, lr=1e-2)
 

@@ -36,7 +36,6 @@ def sentence(rng: Random) -> tuple[str, str]:
 
 
 def share_tagged(tag: Callable[[list[str]], Any], rows: Sequence[tuple[str, str]]) -> float:
-    """Return the share of names with the right tag."""
     tagged = tag([words for words, _ in rows])
     right = [tags[1].label == truth.split()[1] for tags, (_, truth) in zip(tagged, rows, strict=True)]
     return float(sum(right) / len(right))
@@ -112,7 +111,6 @@ class Stack(nn.Module):
         self.residual = residual
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, D) → (N, D)."""
         for layer in self.layers:
             x = x + layer(x) if self.residual else layer(x)
         return x

@@ -34,7 +34,6 @@ BEGUN, TOKENS = 16, 128
 
 
 def beginnings(truth: Any, count: int, length: int, seed: int) -> list[tuple[int, ...]]:
-    """Return the first words of long sentences of the language."""
     rng = Random(f"beginnings {seed}")
     found: list[tuple[int, ...]] = []
     while len(found) < count:
