@@ -112,7 +112,7 @@ def test_many_texts_are_labelled_some_at_a_time(unspool, classifier, monkeypatch
     monkeypatch.setattr("unspool.cli.predict.CHUNK", 3)
     path = tmp_path / "texts.txt"
     path.write_text("".join(f"good {'soup ' * (n % 5)}{n}\n" for n in range(20)))
-    out = unspool("predict", "--model", run, "--text", path, "--batch-size", "2")[1]
+    out = unspool("predict", "--model", run, "--text", path)[1]
     assert [int(line.split()[-1]) for line in out.splitlines()] == list(range(20))
 
 

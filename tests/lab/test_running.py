@@ -29,7 +29,6 @@ def test_every_seed_is_measured_once(coin, tmp_path):
     (finding,) = findings([coin], [1, 2], folder=tmp_path)
     assert [run["by toss"][1] for run in finding.runs] == [1.0, 2.0]
     assert measured_seeds(coin, [1, 2, 3], tmp_path) == [3]
-    assert measured_seeds(coin, [1], tmp_path, again=True) == [1]
 
 
 def test_the_default_is_the_number_of_seeds_that_the_claim_registered(coin, edge, tmp_path):

@@ -126,7 +126,6 @@ def _listed(finding: Finding) -> dict[str, Any]:
     ),
     path_option("--from", "results that `lab report --json` wrote", dest="file"),
     _add_result_options,
-    flag("--again", "measure again what was measured before"),
     json="one JSON object per claim, with all numbers",
 )
 def run_claims(args: argparse.Namespace) -> int:
@@ -165,7 +164,6 @@ def run_claims(args: argparse.Namespace) -> int:
             seeds,
             folder=folder,
             quick=args.quick,
-            again=args.again,
             jobs=args.jobs,
             progress=progress,
         ):

@@ -48,7 +48,6 @@ CHUNK = 1024
     option("--model", required=True, metavar="NAME", help="the run folder of a classifier or tagger"),
     add_running_options,
     number("--top", None, "print the N most probable labels (default: 1; with --json all)"),
-    number("--batch-size", 32, "texts per batch"),
     output_option(),
     json="one JSON object per text: text, label, p, probabilities; for a tagger: text, words (with the same)",
 )
@@ -63,7 +62,7 @@ def predict(args: argparse.Namespace) -> int:
         except ValueError as error:
             raise ValueError(f"{where}: {str(error).replace('text 0', 'the text', 1)}") from error
     with open_output(args.output) as file:
-        predictions = _predict(model, [text for text, _ in texts], args.batch_size)
+        predictions = _predict(model, [text for text, _ in texts])
         for index, (text, prediction) in enumerate(predictions):
             if args.json:
                 file.write(json_line(_record(text, prediction, args.top)) + "\n")
@@ -97,12 +96,12 @@ def read_texts(args: argparse.Namespace) -> list[tuple[str, str]]:
     return texts
 
 
-def _predict(model: Any, texts: Sequence[str], batch_size: int) -> Iterator[tuple[str, Any]]:
+def _predict(model: Any, texts: Sequence[str]) -> Iterator[tuple[str, Any]]:
     import unspool as us
 
     rest = iter(texts)
     while chunk := list(islice(rest, CHUNK)):
-        yield from zip(chunk, us.predict(model, chunk, batch_size=batch_size), strict=True)
+        yield from zip(chunk, us.predict(model, chunk), strict=True)
 
 
 def _rows(text: str, prediction: Prediction | list[Any], top: int) -> Iterator[tuple[str, ...]]:

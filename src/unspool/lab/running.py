@@ -29,11 +29,10 @@ def run(
     *,
     folder: Path,
     quick: bool = False,
-    again: bool = False,
     jobs: int = 1,
     progress: Callable[[Experiment, int, float], None] = silent,
 ) -> Iterator[tuple[Experiment, int, Exception | None]]:
-    """Measure every claim with every seed and save the results; `again` repeats known ones.
+    """Measure every claim with every seed that has no result yet, and save the results.
 
     Yields each claim and seed, with the error if it failed.
     """
@@ -42,7 +41,7 @@ def run(
     (folder / ".writable").unlink(missing_ok=True)
     todo = []
     for claim, seed in pairs(claims, seeds, quick):
-        if again or read(folder, claim, seed, quick) is None:
+        if read(folder, claim, seed, quick) is None:
             todo.append((claim, seed))
         else:
             progress(claim, seed, 1.0)

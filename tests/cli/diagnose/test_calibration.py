@@ -37,8 +37,6 @@ def test_the_gap_is_told_by_length(unspool, loaded, text):
             text,
             "--prompt",
             "2",
-            "--span",
-            "2",
             "--lengths",
             "1",
             "2",

@@ -62,7 +62,7 @@ def test_a_model_without_a_tokenizer_is_refused(unspool, monkeypatch, text):
     assert "tiny does not have a tokenizer" in err
 
 
-@pytest.mark.parametrize("wrong", [["--share", "1"], ["--share", "x"], ["--rank", "-1"]])
+@pytest.mark.parametrize("wrong", [["--share", "1"], ["--share", "x"], ["--basis-tokens", "-1"]])
 def test_bad_numbers_fail_before_the_model_is_loaded(unspool, loaded, text, wrong):
     status, _, err = unspool("diagnose", "thresholds", "tiny", "--text", text, *wrong)
     assert status == 2

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from unspool.cli.decoders import add_decoders_option
 from unspool.cli.models import load_model
 from unspool.cli.output import Result, Table, print_message, progress_bar
-from unspool.cli.parser import add_model_argument, command, natural, number, option
+from unspool.cli.parser import add_model_argument, command, number, option
 from unspool.cli.texts import (
     add_reading_options,
     add_reference_options,
@@ -238,18 +238,17 @@ def calibration(args: argparse.Namespace) -> Result:
     add_model_argument,
     partial(add_reference_options, texts=128, prompt=8),
     number("--lengths", [1, 2, 4, 8, 16, 32], "numbers of sampled tokens"),
-    number("--span", 8, "tokens that are scored after them"),
 )
 def measure_exposure(args: argparse.Namespace) -> Result:
     """Measure exposure bias: the loss after a model's own tokens and after right ones."""
-    from unspool.diagnose.exposure_bias import exposure, true_exposure
+    from unspool.diagnose.exposure_bias import SPAN, exposure, true_exposure
 
     model = load_model(args)
-    texts = reference_texts(model, args, max(args.lengths) + args.span)
+    texts = reference_texts(model, args, max(args.lengths) + SPAN)
     if texts.language is not None:
         result = true_exposure(model, texts.language, args.lengths, texts=args.texts, seed=args.seed)
     else:
-        result = exposure(model, texts.pairs[: args.texts], args.lengths, span=args.span, seed=args.seed)
+        result = exposure(model, texts.pairs[: args.texts], args.lengths, seed=args.seed)
     points = [{**asdict(point), "gap": point.gap, "excess": point.excess} for point in result.points]
     total = {"gap": result.gap, "excess": result.excess, "interval": asdict(result)["interval"]}
     what = "−log p of the text's next tokens" if result.points[0].lost is None else "KL from the truth"
@@ -314,12 +313,6 @@ def _share(text: str) -> float:
     return share
 
 
-def _rank(text: str) -> int | Literal["auto"] | None:
-    if text == "auto":
-        return "auto"
-    return None if text == "full" else natural(text)
-
-
 @command(
     THRESHOLDS_EXAMPLES,
     add_model_argument,
@@ -332,13 +325,6 @@ def _rank(text: str) -> int | Literal["auto"] | None:
         default=[0.01],
         metavar="S",
         help="shares of tokens to reject (default: 0.01)",
-    ),
-    option(
-        "--rank",
-        type=_rank,
-        default="auto",
-        metavar="N",
-        help='singular vectors that the basis-aware test uses, or "full" (default: at most 20)',
     ),
     number("--basis-tokens", 2000, "tokens that get the basis-aware test; 0 leaves it out", minimum=0),
     json="one JSON object per sampler and share",
@@ -356,7 +342,6 @@ def match_thresholds(args: argparse.Namespace) -> Result:
                 texts,
                 args.share,
                 sources=sources,
-                rank=args.rank,
                 basis_tokens=args.basis_tokens,
                 context=args.context,
                 progress=lambda done, total: update(completed=done, total=total),
