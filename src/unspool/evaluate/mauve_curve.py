@@ -125,17 +125,15 @@ def features(model: StepModel, texts: Sequence[str | Sequence[int]], *, batch: i
                 " to one length"
             )
     batch = as_int("batch", batch, at_least=1, advice="It is the number of texts per batch.")
-    order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
-    results: dict[int, Tensor] = {}
+    results = []
     for start in range(0, len(rows), batch):
-        chunk = order[start : start + batch]
-        step, _ = model.start([rows[i] for i in chunk])
+        step, _ = model.start(rows[start : start + batch])
         if step.hidden_ND is None:
             raise ValueError(
                 f"{type(model).__name__} does not return hidden states: use a model from unspool.load"
             )
-        results |= dict(zip(chunk, step.hidden_ND.float().cpu(), strict=True))
-    return torch.stack([results[i] for i in range(len(rows))])
+        results.append(step.hidden_ND.float().cpu())
+    return torch.cat(results)
 
 
 def mauve(
