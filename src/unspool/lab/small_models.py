@@ -16,7 +16,7 @@ from unspool.data.known_languages.made_data import is_for_validation
 from unspool.data.known_languages.tasks import TASKS
 from unspool.evaluate.diversity import rep_n
 from unspool.evaluate.known_truth import TextTruth, text_truth
-from unspool.evaluate.teacher_forcing import read, windows
+from unspool.evaluate.teacher_forcing import text_nats, windows
 from unspool.lab.claim import silent
 from unspool.plugins import allow_code
 from unspool.training import training_loop
@@ -132,11 +132,8 @@ def excess_loss(model: Any, truth: KnownLanguage[Any], sentences: int, seed: int
     sentences_drawn = [truth.sample(rng) for _ in range(sentences)]
     best = -sum(truth.log_prob(row) for row in sentences_drawn)
     rows = [(truth.bos, *row, truth.eos) for row in sentences_drawn]
-    nats = -sum(
-        float(seen.logp_MV.gather(1, seen.token_M[:, None]).double().sum())
-        for seen in read(model, windows(rows), batch=32)
-    )
-    return (nats - best) / sum(len(row) - 1 for row in rows)
+    nats, counts = text_nats(model, windows(rows), batch=32)
+    return (sum(nats) - best) / sum(counts)
 
 
 class NarrowTrigram(nn.Module):
