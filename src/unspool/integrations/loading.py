@@ -70,13 +70,7 @@ def load(
 
     `model.tokenizer` is None if there are no tokenizer files; prompts are then token ids.
     """
-    with allow_code(trust_code):
-        return _load(check_name(name), device, dtype, weights, engine, kv_cache)
-
-
-def _load(
-    name: str, device: Any, dtype: Any, weights: str | None, engine: str | None, kv_cache: str | None
-) -> Model:
+    name = check_name(name)
     if engine is not None:
         one_of("engine", engine, (*ENGINES, *OTHER_ENGINES))
     if engine in OTHER_ENGINES:
@@ -86,9 +80,10 @@ def _load(
             )
         return OTHER_ENGINES[engine](name, device, dtype, weights)
     try:
-        return load_native(
-            name, device=device, dtype=dtype, weights=weights, engine=engine, kv_cache=kv_cache
-        )
+        with allow_code(trust_code):
+            return load_native(
+                name, device=device, dtype=dtype, weights=weights, engine=engine, kv_cache=kv_cache
+            )
     except UnsupportedModelError as unsupported:
         if engine is not None or kv_cache is not None:
             raise
@@ -112,7 +107,7 @@ def _load_unsupported(
     warnings.warn(
         f"{unsupported}. Running it on transformers instead (engine='transformers' avoids this warning)",
         UserWarning,
-        stacklevel=5,
+        stacklevel=4,
     )
     return model
 

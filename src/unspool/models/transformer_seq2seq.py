@@ -205,10 +205,7 @@ class TransformerSeq2Seq(EncoderDecoder, TransformerModel):
 
     def read_source_attention(self, batch: Batch) -> AttentionStack:
         cross_attentions: list[Tensor] = []
-        source_NS, source_lengths_N = batch_sources(batch)
-        self.hidden(
-            batch.inputs_NT, self.encode(source_NS, source_lengths_N), cross_attentions=cross_attentions
-        )
+        self.hidden(batch.inputs_NT, self.encode(*batch_sources(batch)), cross_attentions=cross_attentions)
         return AttentionStack(tuple(cross_attentions), batch.lengths_N)
 
     def forward(self, source_NS: Tensor, lengths_N: Tensor, tokens_NT: Tensor) -> Tensor:

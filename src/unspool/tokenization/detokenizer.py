@@ -181,11 +181,7 @@ class BackwardDetokenizer:
     """Stop strings; the text after the last one is kept."""
     tokens: tuple[int, ...] = ()
     finish_reason: FinishReason | None = None
-
-    @property
-    def text(self) -> str:
-        """The final text so far: always empty."""
-        return ""
+    text = ""
 
     def push(self, token: int) -> BackwardDetokenizer:
         """The detokenizer after one more token; unchanged after a stop string."""

@@ -309,10 +309,8 @@ def _parse_auxiliary(table: Mapping[str, Any], where: str) -> tuple[Any, Auxilia
 
 def with_absolute_paths(recipe: Recipe) -> Recipe:
     """Return the recipe with absolute paths, so that it works from any folder."""
-    before, files = recipe.settings, recipe.data.files()
-    given = {name: getattr(recipe.data, name) for name in files}
-    # A file of an installed package is found by its name, which differs from its path.
-    paths = {name: _absolute(path) for name, path in given.items() if path in (files[name], *files[name])}
+    before = recipe.settings
+    paths = {name: _absolute(getattr(recipe.data, name)) for name in recipe.data.files()}
     now = {**before, "data": {**before["data"], **paths}}
     if recipe.pretrained is not None:
         now["model"] = {**before["model"], **_existing_paths({"from": recipe.pretrained.from_})}

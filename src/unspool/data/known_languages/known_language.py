@@ -172,14 +172,11 @@ class TrueModel(Abilities):
     """
 
     language: KnownLanguage[Any]
+    context = None
 
     @property
     def vocab_size(self) -> int:
         return self.language.vocab_size
-
-    @property
-    def context(self) -> None:
-        return
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

@@ -59,14 +59,12 @@ class EncoderDecoderState:
 class TransformersSeq2Seq(TransformersModel):
     """An encoder–decoder."""
 
+    is_encoder_decoder = True
+
     def __init__(self, model: Any, tokenizer: Any) -> None:
         super().__init__(model, tokenizer)
         self.ends = boundary_tokens(model, tokenizer)
         self.source_ends = self.ends
-
-    @property
-    def is_encoder_decoder(self) -> bool:
-        return True
 
     def forward(self, source_NS: Tensor, lengths_N: Tensor, tokens_NT: Tensor) -> Tensor:
         """(N, T, V): log p of every next token after each prefix, in one parallel pass."""
