@@ -59,18 +59,13 @@ _FAMILY_KEYS = {
         "logits_scaling": "logit_scale",
         "attention_multiplier": "attention.scale",
     },
-    "gemma2": {
-        "sliding_window": "attention.sliding_window",
-        "attn_logit_softcapping": "attn_logit_softcapping",
-        "final_logit_softcapping": "final_logit_softcapping",
-    },
+    "gemma2": {"sliding_window": "attention.sliding_window"},
     "gemma3": {
         "sliding_window": "attention.sliding_window",
         "rope_local_base_freq": "rope.freq_base_swa",
-        "final_logit_softcapping": "final_logit_softcapping",
     },
 }
-"""Key of config.json → key of the metadata, for all families and for some."""
+"""Key of config.json → key of the metadata, if they differ: for all families and for some."""
 _NAMES = {
     "embed": ("token_embd",),
     "positions": ("position_embd",),
