@@ -1,11 +1,15 @@
 import asyncio
+import gc
 import json
 import math
 import threading
 import time
+from contextlib import suppress
 from functools import partial
+from weakref import ref
 
 import pytest
+import torch
 
 import unspool as us
 from unspool.decode.hypothesis import Job
@@ -289,6 +293,37 @@ def test_a_request_pauses_while_its_client_reads_slowly(scheduler_of):
 
     asyncio.run(main())
     assert len(emitted) == 600 + MAX_EVENTS
+
+
+@pytest.mark.parametrize("client_leaves", [False, True])
+def test_a_finished_request_is_freed_without_the_garbage_collector(scheduler_of, client_leaves):
+    engine, pool, logps = scheduler_of(random_table(9, seed=1)), WorkerPool(1, 1), []
+
+    def work(model, emit):
+        step, state = model.start([[1]])
+        while client_leaves or len(logps) < 3:
+            step, state = model.step(state, torch.tensor([2]))
+            logps.append(ref(step.logp_NV))
+            emit("a token")
+
+    async def main():
+        task = ModelTask(engine, pool, lambda: work, 600)
+        await anext(task)
+        if client_leaves:
+            task.cancel()
+        with suppress(RequestCancelled):
+            await drain(task)
+        await asyncio.to_thread(wait_until, lambda: not pool.running)
+        assert len(logps) > 0
+        assert not any(logp() is not None for logp in logps)
+        return ref(task)
+
+    gc.disable()
+    try:
+        task = asyncio.run(main())
+        wait_until(lambda: task() is None)
+    finally:
+        gc.enable()
 
 
 def wait_until(condition):

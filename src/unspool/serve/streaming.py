@@ -33,7 +33,8 @@ from unspool.serve.scheduler import RequestCancelled, RequestTimeout, Scheduler,
 class Ticket:
     """The place of a request in the queue."""
 
-    work: Callable[[], None]
+    work: Callable[[], None] | None
+    """None after the request has left the pool: most work refers to its ticket, which makes a cycle."""
     owner: str = ""
 
 
@@ -117,6 +118,7 @@ class WorkerPool:
                 self.running += 1
             began = time.monotonic()
             try:
+                assert ticket.work is not None
                 ticket.work()
             finally:
                 with self._change:
@@ -126,6 +128,7 @@ class WorkerPool:
             del ticket  # it holds the body of the request
 
     def _leave(self, ticket: Ticket) -> None:
+        ticket.work = None
         self._owners[ticket.owner] -= 1
         if not self._owners[ticket.owner]:
             del self._owners[ticket.owner]
@@ -167,9 +170,12 @@ class ModelTask:
     async def __anext__(self) -> Any:
         event = await self._events.get()
         self._room.release()
-        if isinstance(event, BaseException):
-            raise event
-        return event
+        try:
+            if isinstance(event, BaseException):
+                raise event
+            return event
+        finally:
+            del event  # its traceback refers to this frame
 
     def cancel(self) -> None:
         """End the work at its next model call, and remove its rows from the batch, or it from the queue."""
@@ -211,7 +217,7 @@ class ModelTask:
                 self._record.cached_tokens = self._model.cached_tokens
             self._send(StopAsyncIteration())
         except ApiError as error:
-            self._send(error)
+            self._send(error.with_traceback(None))  # its frames hold the model, which may hold the error
         except (ValueError, TypeError, ModuleNotFoundError) as error:  # such as a TopK above the vocabulary
             has_failed = self._model is not None and self._model.has_failed
             code = "model_failed" if has_failed else None
@@ -219,6 +225,9 @@ class ModelTask:
         except Exception as error:
             log.info("a request failed", exc_info=True)
             self._send(error)
+        finally:
+            with self._lock:
+                self._model = None  # it holds the log-probabilities of the whole last batch
 
 
 @asynccontextmanager
